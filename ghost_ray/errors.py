@@ -1,0 +1,59 @@
+"""What can go wrong in a way the user is told about, and the exit code each kind ends in."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GhostRayError(Exception):
+    """Base of everything reported in one line, without a traceback."""
+
+    exit_code = 1
+
+
+class InputError(GhostRayError):
+    """The input or an option is wrong; nothing was changed.
+
+    Parameters
+    ----------
+    field : str
+        The option or file the user can change, as they would write it (``--alpha``, ``STORE``).
+    value : object
+        What was given.
+    problem : str
+        Why it cannot be used, and what is allowed.
+    hint : str
+        The next step, a sentence or a command.
+    """
+
+    exit_code = 2
+
+    def __init__(self, field: str, value: object, problem: str, hint: str = "") -> None:
+        self.field, self.value, self.problem, self.hint = field, value, problem, hint
+        shown = one_line(value)
+        super().__init__(f"{field} {shown!r}: {one_line(problem)}" + (f" — {one_line(hint)}" if hint else ""))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
+        # Ray carries exceptions between processes; the default would replay only the message.
+        return type(self), (self.field, str(self.value), self.problem, self.hint)
+
+
+class GateFailed(GhostRayError):
+    """A gate said no (``--fail-above``, ``--max-failures``, a refit's gates): the result stands, exit 1."""
+
+
+class JobFailed(GhostRayError):
+    """The system broke underneath the job; what was finished is kept and the same command goes on."""
+
+
+def one_line(value: object, limit: int = 300) -> str:
+    """Any value as a single printable line, shortened in the middle where it is very long."""
+    text = "".join(c if c.isprintable() else " " for c in str(value)).strip()
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+def nearest(name: str, allowed: Iterable[str], count: int = 1) -> str:
+    """``nearest: 'resnet50'`` for a misspelt name, or the empty string where nothing is close."""
+    close = difflib.get_close_matches(name, list(allowed), n=count, cutoff=0.6)
+    return "nearest: " + ", ".join(repr(c) for c in close) if close else ""
