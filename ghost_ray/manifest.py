@@ -1,0 +1,143 @@
+"""What every result says about itself: which network, which data, which settings, which versions."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ghost_ray import __version__
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import MANIFEST, join, kind_of, read_json, redact, write_json
+
+FORMAT_VERSION = 1
+# Beyond these a manifest is taken for broken or hostile rather than allocated for.
+MAX_CLASSES = 10_000_000
+MAX_DIMENSIONS = 1_000_000
+
+Kind = Literal["store", "model", "audit", "evaluation", "demo", "version"]
+
+
+class Part(BaseModel):
+    """A part of a manifest: immutable; keys of later format versions are carried along unread."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class Network(Part):
+    """The network whose embeddings these are."""
+
+    name: str
+    weights_sha256: str | None = None
+    classes: int = Field(gt=0, le=MAX_CLASSES)
+    dimensions: int = Field(gt=0, le=MAX_DIMENSIONS)
+    preprocessing: dict[str, Any] = {}
+
+    def describe(self) -> str:
+        digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
+        return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest})"
+
+    def same_as(self, other: Network) -> bool:
+        """Whether both are one network; where a digest is not known, name and shape decide."""
+        shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
+        if self.weights_sha256 and other.weights_sha256:
+            return shapes and self.weights_sha256 == other.weights_sha256
+        return shapes and self.name == other.name
+
+
+class Data(Part):
+    """Where the rows came from. The fingerprint changes when a file is added, removed or resized."""
+
+    uri: str
+    kind: str
+    fingerprint: str | None = None
+
+
+class Manifest(Part):
+    """Common part of all manifests; each kind of result adds its own fields."""
+
+    format: Literal["ghost_ray"] = "ghost_ray"
+    format_version: int = FORMAT_VERSION
+    kind: Kind
+    created: str
+    network: Network
+    data: list[Data] = []
+    rows: int = Field(ge=0)
+    config: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+
+
+def provenance(config: BaseModel) -> dict[str, Any]:
+    """The fields every new manifest starts with: time, settings, library versions."""
+    return {
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "config": redact_values(config.model_dump(mode="json")),
+        "versions": library_versions(),
+    }
+
+
+def redact_values(value: Any) -> Any:
+    """A copy of nested settings in which no URI carries credentials."""
+    if isinstance(value, dict):
+        return {key: redact_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [redact_values(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def library_versions() -> dict[str, str]:
+    names = ("numpy", "scipy", "pyarrow", "ray", "torch", "timm")
+    found = {name: importlib.metadata.version(name) for name in names}
+    return {"ghost_ray": __version__, "python": platform.python_version(), **found}
+
+
+def write_manifest(folder: str, manifest: Manifest) -> None:
+    """Write the manifest; it goes last, since its presence means the folder is complete."""
+    write_json(join(folder, MANIFEST), manifest.model_dump(mode="json", exclude_none=True))
+
+
+M = TypeVar("M", bound=Manifest)
+
+
+def read_manifest(folder: str, kind: type[M], field: str, made_by: str) -> M:
+    """Read and check the manifest in ``folder``; ``made_by`` is the command that would make such a folder."""
+    if kind_of(folder) == "nothing":
+        raise InputError(field, redact(folder), "does not exist", f"make one with `{made_by}`")
+    where = join(folder, MANIFEST)
+    if kind_of(where) != "file":
+        raise InputError(
+            field, redact(folder), f"has no {MANIFEST}: it is incomplete or something else", f"finish `{made_by}`"
+        )
+    try:
+        raw = read_json(where)
+        if not isinstance(raw, dict):
+            raise ValueError("is not a JSON object")
+        if raw.get("format_version", 0) != FORMAT_VERSION:
+            raise ValueError(
+                f"has format version {one_line(raw.get('format_version'), 40)}, this release reads {FORMAT_VERSION}"
+            )
+        expected = kind.model_fields["kind"].default
+        if raw.get("kind") != expected:
+            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed")
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = f"{MANIFEST}: {place}: {first['msg']}"
+    except (ValueError, OSError) as error:
+        problem = f"{MANIFEST} {one_line(error)}"
+    raise InputError(field, redact(folder), problem, f"make it again with `{made_by}`")
+
+
+def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:
+    """Refuse to bring together results of two networks, naming both."""
+    if not a.same_as(b):
+        raise InputError(
+            field,
+            b_name,
+            f"belongs to {b.describe()}, but {a_name} to {a.describe()}",
+            "use results of one network",
+        )
