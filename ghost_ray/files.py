@@ -13,7 +13,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -34,7 +34,9 @@ def resolve(uri: str | os.PathLike[str], field: str = "path") -> tuple[fs.FileSy
     """The file system of ``uri`` and the path in it; InputError names ``field`` where there is none."""
     text = os.fspath(uri)
     if not text or "\n" in text or "\0" in text:
-        raise InputError(field, text, "is not a path", "give a local path, s3://bucket/prefix or gs://bucket/prefix")
+        raise InputError(
+            field, text, "is not a path", "give a local path, s3://bucket/prefix or gs://bucket/prefix"
+        )
     try:
         if is_local(text):
             return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
@@ -42,7 +44,10 @@ def resolve(uri: str | os.PathLike[str], field: str = "path") -> tuple[fs.FileSy
         return filesystem, path.rstrip("/")
     except (pa.ArrowInvalid, OSError, ValueError, NotImplementedError) as error:
         raise InputError(
-            field, redact(text), f"cannot be opened: {one_line(error)}", "allowed: a local path, s3://… or gs://…"
+            field,
+            redact(text),
+            f"cannot be opened: {one_line(error)}",
+            "allowed: a local path, s3://… or gs://…",
         ) from None
 
 
@@ -146,14 +151,18 @@ class OutputFolder:
         Keep what an interrupted run left in staging.
     """
 
-    def __init__(self, uri: str, *, overwrite: bool = False, resume: bool = False, field: str = "--out") -> None:
+    def __init__(
+        self, uri: str, *, overwrite: bool = False, resume: bool = False, field: str = "--out"
+    ) -> None:
         self.uri, self.field, self.overwrite, self.resume = uri.rstrip("/") or uri, field, overwrite, resume
         self._fs, self._path = resolve(uri, field)
         self._local = isinstance(self._fs, fs.LocalFileSystem)
         parent, name = os.path.split(self._path)
-        self._staging_path = os.path.join(parent, f".{name}.partial") if self._local else f"{self._path}.partial"
+        self._staging_path = (
+            os.path.join(parent, f".{name}.partial") if self._local else f"{self._path}.partial"
+        )
         self.staging = self._staging_path if self._local else f"{self.uri}.partial"
-        self._lock: BinaryIO | None = None
+        self._lock: int | None = None
         self.check()
 
     def check(self) -> None:
@@ -169,14 +178,19 @@ class OutputFolder:
                 )
             if content and not self.overwrite:
                 raise InputError(
-                    self.field, self.uri, "exists already", "add --overwrite to replace it whole, or choose a new folder"
+                    self.field,
+                    self.uri,
+                    "exists already",
+                    "add --overwrite to replace it whole, or choose a new folder",
                 )
         if self._local:
             ancestor = Path(self._path).parent
             while not ancestor.exists():
                 ancestor = ancestor.parent
             if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
-                raise InputError(self.field, self.uri, f"{ancestor} is not writable", "choose a folder you may write to")
+                raise InputError(
+                    self.field, self.uri, f"{ancestor} is not writable", "choose a folder you may write to"
+                )
 
     def _is_ours(self) -> bool:
         try:
@@ -186,32 +200,35 @@ class OutputFolder:
 
     def __enter__(self) -> OutputFolder:
         try:
+            self._fs.create_dir(self._staging_path, recursive=True)
             if self._local:
-                os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 self._take_lock()
             if not self.resume:
-                remove_tree(self.staging)
-            self._fs.create_dir(self._staging_path, recursive=True)
+                self._fs.delete_dir_contents(self._staging_path)
         except OSError as error:
-            raise InputError(self.field, self.uri, f"cannot be written: {one_line(error)}", "check the place") from None
+            raise InputError(
+                self.field, self.uri, f"cannot be written: {one_line(error)}", "check the place"
+            ) from None
         return self
 
     def _take_lock(self) -> None:
-        self._lock = open(f"{self._staging_path}.lock", "wb")  # noqa: SIM115 - held until the run ends
+        # The lock sits on the staging folder itself: it ends with the process and leaves no file behind.
+        self._lock = os.open(self._staging_path, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._lock.close()
+            os.close(self._lock)
             self._lock = None
-            raise InputError(self.field, self.uri, "another run is writing it now", "wait for it to end") from None
+            raise InputError(
+                self.field, self.uri, "another run is writing it now", "wait for it to end"
+            ) from None
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.resume:
             remove_tree(self.staging)
         if self._lock is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._lock.name)
-            self._lock.close()
+            os.close(self._lock)
+            self._lock = None
 
     def publish(self) -> None:
         """Move the finished staging folder to its final place."""
@@ -267,7 +284,9 @@ def output_file(uri: str, *, overwrite: bool, field: str = "--out") -> Iterator[
             os.makedirs(os.path.dirname(path), exist_ok=True)
         handle = filesystem.open_output_stream(temporary)
     except OSError as error:
-        raise InputError(field, uri, f"cannot be written: {one_line(error)}", "choose another place") from None
+        raise InputError(
+            field, uri, f"cannot be written: {one_line(error)}", "choose another place"
+        ) from None
     try:
         with handle:
             yield handle

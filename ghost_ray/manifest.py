@@ -109,7 +109,10 @@ def read_manifest(folder: str, kind: type[M], field: str, made_by: str) -> M:
     where = join(folder, MANIFEST)
     if kind_of(where) != "file":
         raise InputError(
-            field, redact(folder), f"has no {MANIFEST}: it is incomplete or something else", f"finish `{made_by}`"
+            field,
+            redact(folder),
+            f"has no {MANIFEST}: it is incomplete or something else",
+            f"finish `{made_by}`",
         )
     try:
         raw = read_json(where)
@@ -121,7 +124,9 @@ def read_manifest(folder: str, kind: type[M], field: str, made_by: str) -> M:
             )
         expected = kind.model_fields["kind"].default
         if raw.get("kind") != expected:
-            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed")
+            raise ValueError(
+                f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed"
+            )
         return kind.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
