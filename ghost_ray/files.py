@@ -34,9 +34,7 @@ def resolve(uri: str | os.PathLike[str], field: str = "path") -> tuple[fs.FileSy
     """The file system of ``uri`` and the path in it; InputError names ``field`` where there is none."""
     text = os.fspath(uri)
     if not text or "\n" in text or "\0" in text:
-        raise InputError(
-            field, text, "is not a path", "give a local path, s3://bucket/prefix or gs://bucket/prefix"
-        )
+        raise InputError(field, text, "is not a path", "give a local path, s3://bucket/prefix or gs://bucket/prefix")
     try:
         if is_local(text):
             return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
@@ -151,16 +149,12 @@ class OutputFolder:
         Keep what an interrupted run left in staging.
     """
 
-    def __init__(
-        self, uri: str, *, overwrite: bool = False, resume: bool = False, field: str = "--out"
-    ) -> None:
+    def __init__(self, uri: str, *, overwrite: bool = False, resume: bool = False, field: str = "--out") -> None:
         self.uri, self.field, self.overwrite, self.resume = uri.rstrip("/") or uri, field, overwrite, resume
         self._fs, self._path = resolve(uri, field)
         self._local = isinstance(self._fs, fs.LocalFileSystem)
         parent, name = os.path.split(self._path)
-        self._staging_path = (
-            os.path.join(parent, f".{name}.partial") if self._local else f"{self._path}.partial"
-        )
+        self._staging_path = os.path.join(parent, f".{name}.partial") if self._local else f"{self._path}.partial"
         self.staging = self._staging_path if self._local else f"{self.uri}.partial"
         self._lock: int | None = None
         self.check()
@@ -206,9 +200,7 @@ class OutputFolder:
             if not self.resume:
                 self._fs.delete_dir_contents(self._staging_path)
         except OSError as error:
-            raise InputError(
-                self.field, self.uri, f"cannot be written: {one_line(error)}", "check the place"
-            ) from None
+            raise InputError(self.field, self.uri, f"cannot be written: {one_line(error)}", "check the place") from None
         return self
 
     def _take_lock(self) -> None:
@@ -219,9 +211,7 @@ class OutputFolder:
         except BlockingIOError:
             os.close(self._lock)
             self._lock = None
-            raise InputError(
-                self.field, self.uri, "another run is writing it now", "wait for it to end"
-            ) from None
+            raise InputError(self.field, self.uri, "another run is writing it now", "wait for it to end") from None
 
     def __exit__(self, *_: object) -> None:
         if not self.resume:
@@ -284,9 +274,7 @@ def output_file(uri: str, *, overwrite: bool, field: str = "--out") -> Iterator[
             os.makedirs(os.path.dirname(path), exist_ok=True)
         handle = filesystem.open_output_stream(temporary)
     except OSError as error:
-        raise InputError(
-            field, uri, f"cannot be written: {one_line(error)}", "choose another place"
-        ) from None
+        raise InputError(field, uri, f"cannot be written: {one_line(error)}", "choose another place") from None
     try:
         with handle:
             yield handle

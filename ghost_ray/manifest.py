@@ -124,9 +124,7 @@ def read_manifest(folder: str, kind: type[M], field: str, made_by: str) -> M:
             )
         expected = kind.model_fields["kind"].default
         if raw.get("kind") != expected:
-            raise ValueError(
-                f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed"
-            )
+            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed")
         return kind.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]

@@ -1,0 +1,36 @@
+"""The store: embeddings, labels and predictions of one data set under one network, on disk.
+
+Layout (DESIGN: the files)::
+
+    STORE/manifest.json         written last: its presence means the store is complete
+    STORE/head.safetensors      weight [K, D], bias [K] of the network's last linear layer, where it is known
+    STORE/rows/*.parquet        key, label, pred, embedding [D], and logits [K] where there is no linear head
+    STORE/failures.parquet      key, stage, error
+
+In a *clustered* store the rows are sorted by label and every Parquet row group holds whole classes (or a part
+of one very large class), so a reader brings the samples of a class together by reading nothing else.
+"""
+
+from ghost_ray.store.layout import FAILURES, HEAD, UNKNOWN, RowFile, RowGroup, StoreManifest, row_schema, to_table
+from ghost_ray.store.reader import Piece, Rows, Store, inspect_file
+from ghost_ray.store.writer import ClusteredWriter, finish_store, group_ends, write_failures, write_head
+
+__all__ = [
+    "FAILURES",
+    "HEAD",
+    "UNKNOWN",
+    "ClusteredWriter",
+    "Piece",
+    "RowFile",
+    "RowGroup",
+    "Rows",
+    "Store",
+    "StoreManifest",
+    "finish_store",
+    "group_ends",
+    "inspect_file",
+    "row_schema",
+    "to_table",
+    "write_failures",
+    "write_head",
+]

@@ -1,0 +1,90 @@
+"""How a store lies on disk: its manifest, its Arrow schema, its sizes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray.manifest import Manifest, Part
+
+HEAD = "head.safetensors"
+FAILURES = "failures.parquet"
+FAILURES_SCHEMA = pa.schema([("key", pa.string()), ("stage", pa.string()), ("error", pa.string())])
+UNKNOWN = -1
+# A row group this large keeps the per-group overhead small; a task reading a few of them stays in memory.
+GROUP_BYTES = 8 << 20
+FILE_BYTES = 256 << 20
+
+
+class RowGroup(Part):
+    """One Parquet row group: how many rows, and the smallest and largest label in it."""
+
+    rows: int
+    first_label: int
+    last_label: int
+
+
+class RowFile(Part):
+    """One file below ``rows/``."""
+
+    name: str
+    rows: int
+    groups: list[RowGroup]
+
+
+class StoreManifest(Manifest):
+    """Manifest of a store. ``layout`` clustered: rows lie sorted by label, row groups hold whole classes."""
+
+    kind: Literal["store"] = "store"
+    layout: Literal["clustered", "unordered"] = "unordered"
+    files: list[RowFile] | None = None
+    class_names: list[str] | None = None
+    has_head: bool = True
+    failures: int = 0
+    seconds: dict[str, float] = {}
+
+
+def row_schema(dimensions: int, classes: int | None = None) -> pa.Schema:
+    """Arrow schema of the rows; ``classes`` is given where logits are stored because no linear head is known."""
+    fields = [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("pred", pa.int32(), nullable=False),
+        pa.field("embedding", _vector(dimensions), nullable=False),
+    ]
+    if classes is not None:
+        fields.append(pa.field("logits", _vector(classes), nullable=False))
+    return pa.schema(fields)
+
+
+def _vector(size: int) -> pa.DataType:
+    # Parquet reads non-null children without definition levels: a third faster.
+    return pa.list_(pa.field("element", pa.float32(), nullable=False), size)
+
+
+def vector_column(values: np.ndarray) -> pa.FixedSizeListArray:
+    """A [n, D] float32 array as a Parquet-ready column, without copying."""
+    flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, type=_vector(values.shape[1]))
+
+
+def to_table(
+    key: pa.Array,
+    label: np.ndarray,
+    pred: np.ndarray,
+    embedding: np.ndarray,
+    logits: np.ndarray | None = None,
+) -> pa.Table:
+    """Arrays of equal length as a table of the store's schema."""
+    columns: list[Any] = [
+        key,
+        pa.array(np.asarray(label, np.int32)),
+        pa.array(np.asarray(pred, np.int32)),
+        vector_column(embedding),
+    ]
+    if logits is not None:
+        columns.append(vector_column(logits))
+    schema = row_schema(embedding.shape[1], None if logits is None else logits.shape[1])
+    return pa.Table.from_arrays(columns, schema=schema)
