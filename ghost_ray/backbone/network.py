@@ -1,0 +1,170 @@
+"""`load_backbone`: a named network, cut, checked and ready to embed batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ghost_ray.backbone.build import build
+from ghost_ray.backbone.cut import cut_at_head
+from ghost_ray.backbone.preprocessing import Transform, input_shape, own_preprocessing
+from ghost_ray.backbone.weights import fingerprint
+from ghost_ray.errors import InputError, one_line
+
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(eq=False)
+class Backbone:
+    """A classifier cut at its last linear layer. Made by :func:`load_backbone`."""
+
+    name: str  # as the user gave it
+    transform: Transform  # PIL RGB image → tensor [3, H, W]; picklable
+    preprocessing: dict[str, Any]  # the same in words, for the manifest
+    input_size: tuple[int, ...]  # (3, H, W)
+    device: torch.device
+    precision: str
+    head_name: str  # where the last layer was
+    _body: nn.Module = field(repr=False)
+    _full_head: nn.Linear = field(repr=False)
+    _kept: torch.Tensor | None = field(default=None, repr=False)  # class indices left by `restrict`
+    _compile: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        weight: torch.Tensor = self._full_head.weight
+        bias = self._full_head.bias if self._full_head.bias is not None else weight.new_zeros(len(weight))
+        kept = slice(None) if self._kept is None else self._kept
+        self._weight, self._bias = weight[kept], bias[kept]
+        # With one convolution (the patches of a transformer) there is nothing to gain from the layout.
+        convolutions = sum(isinstance(module, nn.Conv2d) for module in self._body.modules())
+        self._layout = torch.channels_last if convolutions > 1 else torch.contiguous_format
+        self._body.to(memory_format=self._layout)
+        self._run = torch.compile(self._body) if self._compile else self._body
+
+    @property
+    def classes(self) -> int:
+        """K, after `restrict`."""
+        return int(self._weight.shape[0])
+
+    @property
+    def dimensions(self) -> int:
+        """D, the length of an embedding."""
+        return int(self._weight.shape[1])
+
+    @property
+    def head(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weight [K, D] and bias [K] of the last layer, float32; a layer without bias has zeros."""
+        return self._weight.cpu().numpy(), self._bias.cpu().numpy()
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """Fingerprint of the whole network's tensors, head included, `restrict` not considered."""
+        head = {f"{self.head_name}.{key}": value for key, value in self._full_head.state_dict().items()}
+        return fingerprint(self._body.state_dict() | head)
+
+    @torch.inference_mode()
+    def embed(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward pass.
+
+        Parameters
+        ----------
+        batch : Tensor [B, 3, H, W]
+            Preprocessed images, on any device.
+
+        Returns
+        -------
+        embedding, logits : Tensor [B, D] and [B, K], float32, on the backbone's device
+            Logits are computed in float32 from the embedding whatever the precision of the body, so that they
+            are what anyone gets from the stored embedding and head.
+        """
+        batch = batch.to(self.device, non_blocking=True, memory_format=self._layout)
+        reduced = self.precision != "fp32"
+        with torch.autocast(self.device.type, dtype=PRECISIONS[self.precision], enabled=reduced):
+            embedding = self._run(batch)
+        embedding = embedding.float()
+        return embedding, nn.functional.linear(embedding, self._weight, self._bias)
+
+
+def load_backbone(
+    model: str,
+    weights: str | None = None,
+    device: str | None = None,
+    precision: str = "fp32",
+    compile: bool = False,
+    restrict: Sequence[int] | None = None,
+) -> Backbone:
+    """Build a network, load its weights, cut it at its last linear layer and prove that the cut is right.
+
+    Parameters
+    ----------
+    model : str
+        A timm name, ``hf-hub:…``, a preset (:data:`~ghost_ray.backbone.PRESETS`) or ``package.module:factory``,
+        a callable without arguments that returns a Module.
+    weights : str, optional
+        Local ``.safetensors`` or ``.pth``/``.pt``/``.bin`` (read as weights only). Without it, timm's published
+        weights, or what the factory returns.
+    device : str, optional
+        Default: ``cuda`` where there is one, else ``cpu``.
+    precision : {'fp32', 'bf16', 'fp16'}
+        Of the body's forward pass (autocast); what comes out is float32.
+    compile : bool
+        Run the body through `torch.compile`.
+    restrict : sequence of int, optional
+        Keep only these classes of the head, in this order.
+
+    Raises
+    ------
+    InputError
+        For any name, file or head that cannot be used, before anything is computed.
+    """
+    where = _device(device, precision)
+    module = build(model, weights)
+    transform, description = own_preprocessing(module, model)
+    shape = input_shape(transform, model)
+    module = module.float().to(where)
+    # A private generator: loading a network must not move anybody else's random numbers.
+    probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
+    head_name, head = cut_at_head(module, probe, model)
+    return Backbone(
+        name=model,
+        transform=transform,
+        preprocessing=description,
+        input_size=shape,
+        device=where,
+        precision=precision,
+        head_name=head_name,
+        _body=module,
+        _full_head=head,
+        _kept=_kept_classes(restrict, head.out_features, where),
+        _compile=compile,
+    )
+
+
+def _device(device: str | None, precision: str) -> torch.device:
+    if precision not in PRECISIONS:
+        raise InputError("--precision", precision, f"is not one of {', '.join(PRECISIONS)}")
+    try:
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError("--device", device, f"cannot be used: {one_line(error, 120)}", "cpu or cuda") from error
+    if where.type == "cpu" and precision == "fp16":
+        raise InputError("--precision", precision, "is for GPUs; this process runs on the CPU", "bf16 or fp32")
+    return where
+
+
+def _kept_classes(restrict: Sequence[int] | None, classes: int, where: torch.device) -> torch.Tensor | None:
+    if restrict is None:
+        return None
+    kept = [int(index) for index in restrict]
+    wrong = [index for index in kept if not 0 <= index < classes]
+    if wrong or not kept or len(set(kept)) != len(kept):
+        shown = wrong[:5] or kept[:5]
+        raise InputError("--restrict", shown, f"wants distinct classes from 0 to {classes - 1}, at least one")
+    return torch.tensor(kept, device=where)

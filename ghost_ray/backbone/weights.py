@@ -1,0 +1,111 @@
+"""Weights from a file, without unpickling anything, and the fingerprint that names them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from ghost_ray.errors import InputError, one_line
+
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+State = dict[str, torch.Tensor]
+
+
+def read_state(path: str) -> State:
+    """The state dict in a `.safetensors`, `.pth`, `.pt` or `.bin` file.
+
+    A dict nested under ``state_dict_ema``, ``model_ema``, ``state_dict`` or ``model`` (in that order, timm's) is
+    taken out, and the prefixes of distributed training and of `torch.compile` are stripped.
+    """
+    from timm.models import load_state_dict
+
+    if not os.path.isfile(path):
+        problem = "is a folder" if os.path.isdir(path) else "does not exist"
+        raise InputError("--weights", path, problem, f"a local file ending in {', '.join(SUFFIXES)}")
+    if Path(path).suffix not in SUFFIXES:
+        raise InputError("--weights", path, f"is not one of {', '.join(SUFFIXES)}")
+    try:
+        state = load_state_dict(path, device="cpu", weights_only=True)
+    except Exception as error:  # a rotten file ends in any of a dozen types, none of them documented
+        problem = f"cannot be read as weights alone: {one_line(error, 160)}"
+        raise InputError("--weights", path, problem, "save the state dict as .safetensors") from error
+    others = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if others or not state:
+        found = f"holds {others[0]!r}, which is no tensor" if others else "holds no tensor"
+        hint = "a state dict, alone or under 'model', 'state_dict' or 'model_ema'"
+        raise InputError("--weights", path, found, hint)
+    return state
+
+
+def classes_in(state: Mapping[str, torch.Tensor], classifier: object) -> int | None:
+    """Rows of the last layer in a state dict: by the network's name for it, or by the customary names."""
+    for name in (classifier, "head.fc", "head", "fc", "classifier"):
+        weight = state.get(f"{name}.weight")
+        if weight is not None and weight.ndim > 1:
+            return int(weight.shape[0])
+    return None
+
+
+def fit_state(model: torch.nn.Module, state: State, path: str) -> None:
+    """Load every tensor, or refuse and say which do not fit.
+
+    Checkpoints in their authors' own naming go through the renaming timm has for that network. It is not
+    consulted for tensors of the wrong shape, since it would resample them for another image size unasked.
+    """
+    own = model.state_dict()
+    reshaped = [
+        f"{name} is {_shape(value)}, the network's {_shape(own[name])}"
+        for name, value in state.items()
+        if name in own and own[name].shape != value.shape
+    ]
+    if not reshaped and state.keys() != own.keys():
+        rename = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+        if rename is not None:
+            state = _renamed(rename, state, model)
+    missing = [f"{name} is missing" for name in own.keys() - state.keys() if _is_needed(name)]
+    foreign = [f"{name} is not in the network" for name in state.keys() - own.keys() if _is_needed(name)]
+    misfits = reshaped or sorted(missing) + sorted(foreign)
+    if misfits:
+        shown = "; ".join(misfits[:4]) + (f"; and {len(misfits) - 4} more" if len(misfits) > 4 else "")
+        raise InputError("--weights", path, f"do not fit the network: {shown}", "is --model the right one?")
+    model.load_state_dict(state, strict=False)
+
+
+def fingerprint(state: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of the tensors, whatever file they came from.
+
+    Hashed are, sorted by name, the name, dtype, shape and the SHA-256 of the row-major bytes of each tensor: the
+    same weights in `.pth` and `.safetensors` have one fingerprint.
+    """
+
+    def digest(name: str) -> str:
+        tensor = state[name].detach().cpu().contiguous()
+        flat = tensor.reshape(-1).view(torch.uint8).numpy()
+        return f"{name}\t{tensor.dtype}\t{list(tensor.shape)}\t{hashlib.sha256(flat.data).hexdigest()}\n"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lines = pool.map(digest, sorted(state))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _renamed(rename: object, state: State, model: torch.nn.Module) -> State:
+    try:
+        return dict(rename(dict(state), model))  # type: ignore[operator]
+    except Exception:  # foreign names can break the renaming; the misfits are then told in the file's own names
+        return state
+
+
+def _is_needed(name: str) -> bool:
+    # Recomputed from the geometry or counting batches seen in training: absent from many published files.
+    return not name.endswith(("num_batches_tracked", "relative_position_index", "attn_mask"))
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a scalar"
