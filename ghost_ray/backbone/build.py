@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
+import socket
 import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -49,7 +54,6 @@ def _from_timm(name: str, weights: str | None) -> torch.nn.Module:
 
 def _check_name(name: str, preset: Preset) -> None:
     import timm
-
     from timm.models import get_pretrained_cfg
 
     architecture, _, tag = preset.architecture.partition(".")
@@ -67,23 +71,36 @@ def _check_name(name: str, preset: Preset) -> None:
 def _pretrained(name: str, preset: Preset) -> torch.nn.Module:
     if preset.published:
         raise InputError("--model", name, "has no fine-tuned weights on timm's hub", f"--weights {preset.published}")
+    return _create(name, preset.architecture, pretrained=True, **preset.options)
+
+
+@contextlib.contextmanager
+def _cache_only_without_network() -> Iterator[None]:
+    """Spare a machine without a way to the hub its minute of retries; what is cached is found either way."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    if not urllib.request.getproxies():
+        try:
+            socket.getaddrinfo(urllib.parse.urlsplit(constants.ENDPOINT).hostname, 443)
+        except OSError:
+            constants.HF_HUB_OFFLINE = True
     try:
-        return _create(name, preset.architecture, pretrained=True, **preset.options)
-    except InputError:
-        raise
-    except Exception as error:  # hub clients, sockets and caches each have their own types
-        problem = f"its published weights cannot be had: {one_line(error, 160)}"
-        raise InputError("--model", name, problem, "pass --weights FILE with a local copy") from error
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _create(name: str, architecture: str, **options: Any) -> torch.nn.Module:
     import timm
 
     try:
-        return timm.create_model(architecture, **options)
-    except TypeError as error:
-        # An option such as global_pool that this architecture does not take.
-        raise InputError("--model", name, f"cannot be built: {one_line(error, 160)}") from error
+        with _cache_only_without_network():
+            return timm.create_model(architecture, **options)
+    except Exception as error:  # hub clients, sockets, caches and architectures each have their own types
+        wanted = "its published weights cannot be had" if options["pretrained"] else "it cannot be built"
+        problem = f"{wanted}: {one_line(error, 160)}"
+        raise InputError("--model", name, problem, "pass --weights FILE with a local copy") from error
 
 
 def _classifier_name(architecture: str) -> object:

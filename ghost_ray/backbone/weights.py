@@ -46,7 +46,8 @@ def read_state(path: str) -> State:
 
 def classes_in(state: Mapping[str, torch.Tensor], classifier: object) -> int | None:
     """Rows of the last layer in a state dict: by the network's name for it, or by the customary names."""
-    for name in (classifier, "head.fc", "head", "fc", "classifier"):
+    own_names = classifier if isinstance(classifier, tuple) else (classifier,)
+    for name in (*own_names, "head.fc", "head", "fc", "classifier"):
         weight = state.get(f"{name}.weight")
         if weight is not None and weight.ndim > 1:
             return int(weight.shape[0])
