@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
+from numpy.typing import NDArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,3 +34,14 @@ def compiled(*, reassociate: bool = False) -> Callable[[Callable[P, R]], Callabl
         return fast
 
     return decorate
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written to.
+
+    numba compiles a function anew for read-only arrays, which is what Arrow and Ray hand out; passing every input
+    as one spares the second compilation.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ghost_ray._compiled import compiled
+from ghost_ray._compiled import compiled, read_only
 from ghost_ray.normality.royston import LARGEST_CALIBRATED_N, SMALLEST_N, statistic_and_p, weights
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _as_real(x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype.kind not in "fiub":
         raise ValueError(f"x must hold real numbers, got {x.dtype}")
     dtype = x.dtype if x.dtype in (np.float32, np.float64) else np.float64
-    return np.ascontiguousarray(x, dtype=dtype)
+    return read_only(np.ascontiguousarray(x, dtype=dtype))
 
 
 def _warn_if_uncalibrated(n: int) -> None:
