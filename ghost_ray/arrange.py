@@ -1,0 +1,152 @@
+"""Bring the rows of a class together: unordered row files become a clustered store's, each key once.
+
+A shuffle in two steps of Ray tasks. Labels are counted first, so that every bucket holds about as much as a
+task can sort in memory; then each part of the input is cut by bucket, and each bucket is sorted by (label, key) and
+written. Which bucket a row goes to depends on the data alone: the same rows give the same files, whatever wrote
+them, in whatever order, on however many workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ghost_ray.files import resolve
+from ghost_ray.progress import progress
+from ghost_ray.runtime import map_ordered
+from ghost_ray.store import ClusteredWriter, RowFile
+
+BUCKET_BYTES = 192 << 20
+MAX_BUCKETS = 512
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Which bucket a row belongs to: ``first[label + 1]`` plus a share of the key's hash among ``split[label + 1]``."""
+
+    first: np.ndarray
+    split: np.ndarray
+    count: int
+
+    def of(self, label: np.ndarray, key_hash: np.ndarray) -> np.ndarray:
+        """Bucket of each row; label [n] int32, key_hash [n] uint64 -> [n] int64."""
+        place = label.astype(np.int64) + 1
+        share = (key_hash >> np.uint64(32)) * self.split[place].astype(np.uint64) >> np.uint64(32)
+        return np.asarray(self.first[place] + share.astype(np.int64))
+
+
+def plan_buckets(counts: np.ndarray, rows_per_bucket: int) -> Buckets:
+    """Pack consecutive labels into buckets of about ``rows_per_bucket`` rows; a larger label gets several.
+
+    Parameters
+    ----------
+    counts : [K + 1] int64
+        Rows with label −1, 0, …, K−1.
+    """
+    first = np.zeros(len(counts), np.int64)
+    split = np.ones(len(counts), np.int64)
+    bucket, filled = 0, 0
+    for place, rows in enumerate(counts.tolist()):
+        if filled and filled + rows > rows_per_bucket:
+            bucket, filled = bucket + 1, 0
+        first[place] = bucket
+        filled += rows
+        if rows > rows_per_bucket:
+            split[place] = -(-rows // rows_per_bucket)
+            bucket, filled = bucket + int(split[place]), 0
+    return Buckets(first, split, bucket + (1 if filled else 0))
+
+
+def hash_keys(keys: pa.Array) -> np.ndarray:
+    """A stable 64-bit hash of each key, [n] uint64."""
+    from pandas.util import hash_array
+
+    return hash_array(np.asarray(keys.to_numpy(zero_copy_only=False), dtype=object), categorize=False)
+
+
+def arrange(inputs: Sequence[str], folder: str, schema: pa.Schema, classes: int) -> list[RowFile]:
+    """Write the rows of the Parquet files ``inputs`` into ``folder``/rows, clustered; duplicates of a key are dropped.
+
+    Returns
+    -------
+    list of RowFile
+        The files written, in label order.
+    """
+    import ray
+
+    row_bytes = 4 * sum(f.type.list_size for f in schema if pa.types.is_fixed_size_list(f.type))
+    parts = [list(part) for part in _groups_of(inputs, 16)]
+    counts = np.zeros(classes + 1, np.int64)
+    for _, part_counts in map_ordered(_count_labels, parts, classes):
+        counts += part_counts
+    rows = int(counts.sum())
+    per_bucket = max(1, BUCKET_BYTES // row_bytes, -(-rows // MAX_BUCKETS))
+    buckets = plan_buckets(counts, per_bucket)
+    if buckets.count == 0:
+        return []
+
+    split = ray.remote(num_cpus=1, num_returns=buckets.count, max_retries=5)(_split)
+    shuffled = [split.remote(part, schema, buckets) for part in parts]
+    columns = [[row] if buckets.count == 1 else list(row) for row in shuffled]
+    merge = ray.remote(num_cpus=1, max_retries=5)(_merge)
+    merged = [merge.remote(b, folder, schema, *[column[b] for column in columns]) for b in range(buckets.count)]
+    del columns, shuffled
+    files: list[RowFile] = []
+    with progress("arrange", rows, "rows") as shown:
+        for reference in merged:
+            written = ray.get(reference)
+            files += written
+            shown.advance(sum(file.rows for file in written))
+    return files
+
+
+def _groups_of(items: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def _count_labels(part: Sequence[str], classes: int) -> np.ndarray:
+    counts = np.zeros(classes + 1, np.int64)
+    for uri in part:
+        filesystem, path = resolve(uri)
+        labels = pq.read_table(path, filesystem=filesystem, columns=["label"], use_threads=False).column("label")
+        counts += np.bincount(labels.to_numpy() + 1, minlength=classes + 1)
+    return counts
+
+
+def _split(part: Sequence[str], schema: pa.Schema, buckets: Buckets) -> list[pa.Table] | pa.Table:
+    """Cut the rows of some input files by bucket; a list of ``buckets.count`` tables (one alone, not in a list)."""
+    tables = []
+    for uri in part:
+        filesystem, path = resolve(uri)
+        tables.append(pq.read_table(path, filesystem=filesystem, columns=schema.names, use_threads=False).cast(schema))
+    table = pa.concat_tables(tables)
+    bucket = buckets.of(table.column("label").to_numpy(), hash_keys(table.column("key").combine_chunks()))
+    order = np.argsort(bucket, kind="stable")
+    table = table.take(pa.array(order))
+    ends = np.searchsorted(bucket[order], np.arange(buckets.count + 1))
+    cut = [table.slice(a, b - a) for a, b in pairwise(ends)]
+    return cut if buckets.count > 1 else cut[0]
+
+
+def _merge(bucket: int, folder: str, schema: pa.Schema, *tables: pa.Table) -> list[RowFile]:
+    table = pa.concat_tables(tables)
+    # Sorting the small columns and taking the wide rows once keeps a bucket's memory at about three times its size.
+    order = table.select(["label", "key"]).append_column("at", pa.array(np.arange(table.num_rows)))
+    order = order.sort_by([("label", "ascending"), ("key", "ascending")])
+    keys, labels = order.column("key"), order.column("label").to_numpy()
+    fresh = np.ones(len(labels), bool)
+    if len(labels) > 1:
+        same_key = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+        fresh[1:] = ~(same_key & (labels[1:] == labels[:-1]))
+    taken = order.column("at").to_numpy()[fresh]
+    writer = ClusteredWriter(folder, f"part-{bucket:05d}", schema)
+    step = max(1, (64 << 20) // max(1, table.nbytes // max(1, table.num_rows)))
+    for start in range(0, len(taken), step):
+        writer.write(table.take(pa.array(taken[start : start + step])))
+    return writer.close()

@@ -1,0 +1,120 @@
+"""The command line: parse, validate, call one function, print.
+
+Torch and Ray are imported by the jobs when they run, never here: help and wrong options answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from ghost_ray import __version__
+from ghost_ray.cli.commands import COMMANDS, Command
+from ghost_ray.cli.options import given, parameters, shared_parameters
+from ghost_ray.config import build
+from ghost_ray.errors import GhostRayError, nearest, one_line
+
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+
+class _Group(click.Group):
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            close = nearest(args[0], self.commands)
+            raise click.UsageError(f"there is no command {args[0]!r}; {close or 'see ghost-ray --help'}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class _JobCommand(click.Command):
+    """A command with its example after the options."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self._command = command
+        super().__init__(
+            name,
+            params=[*parameters(command.settings), *shared_parameters()],
+            callback=self._call,
+            short_help=command.summary,
+            help=f"{command.summary}\n\n{command.text}",
+            epilog=f"Example:\n\n\b\n  {command.example}",
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        )
+
+    def _call(self, config_file: str | None, as_json: bool, **options: Any) -> None:
+        config = build(self._command.settings, given(options), config_file)
+        module, function = self._command.run.split(":")
+        result = getattr(importlib.import_module(module), function)(config)
+        show(self.name or "", result, as_json)
+
+
+def show(command: str, result: dict[str, Any], as_json: bool) -> None:
+    """Print a command's result: for programs as JSON, for people as text."""
+    if as_json:
+        click.echo(json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        from ghost_ray.cli.show import render
+
+        render(command, result)
+
+
+def _make_group() -> click.Group:
+    group = _Group(
+        "ghost-ray",
+        help="GHOST open-set recognition at cluster scale.\n\nTurns a pre-trained image classifier into an open-set "
+        "recogniser without training: extract → fit → score, with a normality audit, an evaluation against rivals "
+        "and scheduled refits.",
+        epilog="Example:\n\n\b\n  ghost-ray demo",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    click.version_option(__version__, prog_name="ghost-ray")(group)
+    for name, command in COMMANDS.items():
+        group.add_command(_JobCommand(name, command))
+    return group
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 a gate said no or the job failed, 2 the input is wrong."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if hasattr(signal, "SIGTERM"):
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        _make_group().main(words, prog_name="ghost-ray", standalone_mode=False)
+        code = 0
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        code = _fail(words, error.format_message(), 2)
+    except GhostRayError as error:
+        code = _fail(words, str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail(words, "interrupted; nothing half-finished was published", _INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 1
+    except Exception as error:
+        if os.environ.get("GHOST_RAY_DEBUG"):
+            raise
+        problem = f"{type(error).__name__}: {one_line(error)}"
+        code = _fail(words, f"{problem} (unexpected; GHOST_RAY_DEBUG=1 shows where)", 1)
+    sys.stdout.flush()
+    raise SystemExit(code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    # Unwinds like Ctrl-C, so that a stopped cluster job cleans up after itself.
+    raise SystemExit(_TERMINATED)
+
+
+def _fail(words: list[str], message: str, code: int) -> int:
+    command = next((word for word in words if not word.startswith("-")), "")
+    click.echo(f"{' '.join(['ghost-ray', command]).strip()}: {one_line(message, 1000)}", err=True)
+    return code

@@ -1,0 +1,87 @@
+"""A fitted model on disk: the Gaussians, the running statistics behind them, and the thresholds chosen for it.
+
+Layout (DESIGN: the files)::
+
+    MODEL/gaussians.safetensors     mean [K, D] float32, std [K, D] float32, count [K] int64
+    MODEL/statistics.safetensors    mean [K, D] float64, m2 [K, D] float64, count [K] int64: what a refit merges into
+    MODEL/thresholds.json           where one was chosen
+    MODEL/manifest.json             written last
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import join, kind_of, read_json, redact, write_json
+from ghost_ray.gaussians import Gaussians
+from ghost_ray.manifest import Manifest, read_manifest, write_manifest
+from ghost_ray.tensors import read_tensors, write_tensors
+
+GAUSSIANS = "gaussians.safetensors"
+STATISTICS = "statistics.safetensors"
+THRESHOLDS = "thresholds.json"
+
+
+class ModelManifest(Manifest):
+    """Manifest of a model; ``rows`` counts the correctly classified samples it was fitted on."""
+
+    kind: Literal["model"] = "model"
+    class_names: list[str] | None = None
+    missing_classes: int = 0
+    thin_classes: int = 0
+    constant_dimensions: int = 0
+
+
+class Model:
+    """A complete model, opened for reading."""
+
+    def __init__(self, uri: str, manifest: ModelManifest, gaussians: Gaussians) -> None:
+        self.uri, self.manifest, self.gaussians = uri, manifest, gaussians
+
+    @classmethod
+    def open(cls, uri: str, field: str = "MODEL") -> Model:
+        """Open and check a model: manifest readable, shapes and values of the Gaussians as promised."""
+        manifest = read_manifest(uri, ModelManifest, field, "ghost-ray fit STORE --out MODEL")
+        tensors = read_tensors(join(uri, GAUSSIANS), field, uri)
+        shape = (manifest.network.classes, manifest.network.dimensions)
+        wanted = {"mean": (shape, np.float32), "std": (shape, np.float32), "count": (shape[:1], np.int64)}
+        for name, (size, kind) in wanted.items():
+            found = tensors.get(name)
+            if found is None or found.shape != size or found.dtype != kind:
+                raise InputError(
+                    field, redact(uri), f"{GAUSSIANS} has no {name} of shape {size} {np.dtype(kind)}", "fit again"
+                )
+            if not np.isfinite(found).all():
+                raise InputError(field, redact(uri), f"{GAUSSIANS}: {name} holds a NaN or infinity", "fit again")
+        return cls(uri, manifest, Gaussians(**{name: tensors[name] for name in wanted}))
+
+    def thresholds(self) -> dict[str, Any] | None:
+        """The threshold chosen for this model, or None."""
+        where = join(self.uri, THRESHOLDS)
+        if kind_of(where) != "file":
+            return None
+        try:
+            content = read_json(where)
+            if not isinstance(content, dict) or not np.isfinite(content["threshold"]):
+                raise ValueError("holds no finite threshold")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("MODEL", redact(self.uri), f"{THRESHOLDS}: {one_line(error)}", "choose it again") from None
+        return content
+
+
+def write_model(
+    folder: str, gaussians: Gaussians, statistics: dict[str, np.ndarray] | None, manifest: ModelManifest
+) -> None:
+    """Write a model into ``folder``, the manifest last."""
+    write_tensors(join(folder, GAUSSIANS), {"mean": gaussians.mean, "std": gaussians.std, "count": gaussians.count})
+    if statistics is not None:
+        write_tensors(join(folder, STATISTICS), statistics)
+    write_manifest(folder, manifest)
+
+
+def write_threshold(uri: str, threshold: dict[str, Any]) -> None:
+    """Store the chosen threshold beside the model, so that a service uses the same one."""
+    write_json(join(uri, THRESHOLDS), threshold)

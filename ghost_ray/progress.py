@@ -1,0 +1,120 @@
+"""Progress a person can read: a bar on a terminal, plain lines with count, rate and ETA everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+_LINE_EVERY_SECONDS = 10.0
+
+
+class Progress(Protocol):
+    """What a job tells about how far it is."""
+
+    def advance(self, amount: int = 1) -> None:
+        """So much more is done."""
+
+    def note(self, text: str) -> None:
+        """A word beside the count, such as the number of failures."""
+
+
+class _Lines:
+    """Plain lines for logs: one when something moves, at most every ten seconds, and one at the end."""
+
+    def __init__(self, title: str, total: int | None, unit: str) -> None:
+        self._title, self._total, self._unit = title, total, unit
+        self._start = self._last = time.monotonic()
+        self._done, self._note = 0, ""
+
+    def advance(self, amount: int = 1) -> None:
+        self._done += amount
+        if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
+            self._print()
+
+    def note(self, text: str) -> None:
+        self._note = text
+
+    def finish(self) -> None:
+        self._print(final=True)
+
+    def _print(self, final: bool = False) -> None:
+        self._last = time.monotonic()
+        say(line(self._title, self._done, self._total, self._unit, self._last - self._start, self._note, final))
+
+
+def line(
+    title: str, done: int, total: int | None, unit: str, elapsed: float, note: str = "", final: bool = False
+) -> str:
+    """One log line: ``fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05``."""
+    rate = done / elapsed if elapsed > 0 else 0.0
+    text = f"{title}: {done:,}"
+    if total is not None:
+        share = 100 * done // total if total else 100
+        text += f"/{total:,} {unit} ({share} %)"
+    else:
+        text += f" {unit}"
+    text += f", {rate:,.1f} {unit}/s" if rate < 100 else f", {rate:,.0f} {unit}/s"
+    if final:
+        text += f", done in {clock(elapsed)}"
+    elif total is not None and rate > 0:
+        text += f", ETA {clock((total - done) / rate)}"
+    return text + (f", {note}" if note else "")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as ``m:ss`` or ``h:mm:ss``."""
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Bar:
+    def __init__(self, title: str, total: int | None, unit: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._unit, self._start = unit, time.monotonic()
+        self._bar = RichProgress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("·"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task(title, total=total, rate="", note="")
+        self._done = 0
+        self._bar.start()
+
+    def advance(self, amount: int = 1) -> None:
+        self._done += amount
+        rate = self._done / max(time.monotonic() - self._start, 1e-9)
+        self._bar.update(self._task, advance=amount, rate=f"{rate:,.0f} {self._unit}/s")
+
+    def note(self, text: str) -> None:
+        self._bar.update(self._task, note=text)
+
+    def finish(self) -> None:
+        self._bar.stop()
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int | None, unit: str) -> Iterator[Progress]:
+    """Show how far a job is, on stderr; a bar on a terminal, lines elsewhere."""
+    shown = _Bar(title, total, unit) if sys.stderr.isatty() else _Lines(title, total, unit)
+    try:
+        yield shown
+    finally:
+        shown.finish()
+
+
+def say(text: str) -> None:
+    """One plain line on stderr, beside the progress."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the place that speaks

@@ -1,0 +1,108 @@
+"""Joining or starting Ray, quietly, and running many tasks without holding all their results."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from ghost_ray.config import RayJobConfig
+from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
+
+Item = TypeVar("Item")
+
+_QUIET_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # keep CUDA_VISIBLE_DEVICES as it is where no GPU is reserved
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+}
+
+
+@contextlib.contextmanager
+def ray_session(config: RayJobConfig) -> Iterator[None]:
+    """A connected Ray for the block: the one already joined, the cluster named, or a local one of its own.
+
+    What a task raised reaches the caller as it was raised; a local Ray is shut down at the end.
+    """
+    for name, value in _QUIET_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    mine = not ray.is_initialized()
+    if mine:
+        _start(config)
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        raise _cause(error) from None
+    except (ray.exceptions.RayError, ray.exceptions.RayChannelError) as error:
+        raise JobFailed(f"Ray: {one_line(error)} — run the same command again") from None
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _start(config: RayJobConfig) -> None:
+    import ray
+
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address:
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(address="local", num_cpus=config.num_cpus, include_dashboard=False, **quiet)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        if address:
+            raise InputError(
+                "--address", address, f"no Ray cluster answers: {one_line(error)}", "see `ray status`"
+            ) from None
+        raise JobFailed(f"a local Ray could not be started: {one_line(error)}") from None
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def _cause(error: Any) -> BaseException:
+    """The exception a task raised, without Ray's wrapping where it is one of ours."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, GhostRayError):
+        return cause
+    return JobFailed(f"a task failed: {type(cause).__name__}: {one_line(cause)}")
+
+
+def cluster_cpus() -> int:
+    """CPUs of the connected cluster, at least 1."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def map_ordered(
+    function: Callable[..., Any], items: Iterable[Item], *shared: Any, num_cpus: float = 1
+) -> Iterator[tuple[Item, Any]]:
+    """Run ``function(item, *shared)`` as a Ray task for each item; yield (item, result) in the items' order.
+
+    Only a window of tasks is under way, so neither the driver nor the object store holds all the results.
+    ``shared`` arguments are put into the object store once. Tasks whose worker dies are run again by Ray.
+    """
+    import ray
+
+    task = ray.remote(num_cpus=num_cpus, max_retries=5)(function)
+    references = [ray.put(value) for value in shared]
+    window = 2 * cluster_cpus() + 2
+    pending: deque[tuple[Item, Any]] = deque()
+    try:
+        for item in items:
+            pending.append((item, task.remote(item, *references)))
+            if len(pending) >= window:
+                done, reference = pending.popleft()
+                yield done, ray.get(reference)
+        while pending:
+            done, reference = pending.popleft()
+            yield done, ray.get(reference)
+    finally:
+        for _, reference in pending:
+            ray.cancel(reference, force=True)
