@@ -137,6 +137,19 @@ def _transpose_into(tile: NDArray[Any], x: NDArray[Any], first: int) -> None:
             tile[column, row] = x[row, first + column]
 
 
+@compiled()
+def _scale_of_range(low: float, high: float) -> float:
+    """Return the power of two that brings the range near 1, or 0 if an end is NaN or infinite.
+
+    Apart from its caller because a regrouped ``x - x`` no longer shows that x is infinite.
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return 0.0
+    # The range of finite numbers may overflow; the clamp keeps the factor a normal number, and squares in bounds.
+    exponent = math.frexp(high - low)[1] if math.isfinite(high - low) else 1000
+    return math.ldexp(1.0, -min(max(exponent, -1000), 1000))
+
+
 @compiled(reassociate=True)
 def _sums_of_sorted(
     tile: NDArray[Any],
@@ -147,18 +160,14 @@ def _sums_of_sorted(
 ) -> int:
     """Write Σ y, Σ y² and Σ a·y of each sorted row; return the first row with NaN or infinity, or −1.
 
-    y is the value less the row's middle one, times a power of two that brings the row's range near 1: exact, and
-    no square over- or underflows. Equal values give y = 0 and so Σ y² = 0, unequal ones never do.
+    y is the value less the row's middle one in units of a power of two near the row's range: the unit is exact,
+    and no square over- or underflows. Equal values give y = 0 and so Σ y² = 0, unequal ones never do.
     """
     n = tile.shape[1]
     for row in range(tile.shape[0]):
-        low = np.float64(tile[row, 0])
-        high = np.float64(tile[row, n - 1])
-        if not (math.isfinite(low) and math.isfinite(high)):
+        scale = _scale_of_range(np.float64(tile[row, 0]), np.float64(tile[row, n - 1]))
+        if scale == 0.0:
             return row
-        # The range itself may overflow; the clamp keeps the factor a normal number and leaves squares room enough.
-        exponent = math.frexp(high - low)[1] if math.isfinite(high - low) else 1000
-        scale = math.ldexp(1.0, -min(max(exponent, -1000), 1000))
         centre = tile[row, n // 2] * scale
         row_total = 0.0
         row_squares = 0.0
