@@ -1,0 +1,121 @@
+"""Parquet in the Hugging Face image layout: a column ``image: {bytes, path}`` and a column ``label``."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ghost_ray.errors import InputError
+from ghost_ray.sources.base import Failure, Image, make_items, read_error
+from ghost_ray.sources.shards import Scan, runs_of_one_file
+
+IMAGE_COLUMNS = ("image", "img", "jpg", "png")
+LABEL_COLUMNS = ("label", "labels", "cls", "class", "target", "fine_label")
+_ROWS_AT_A_TIME = 16
+_BUFFER = 4 << 20  # streamed from the file: a row group may be larger than memory
+
+
+def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
+    """Rows and labels of one file from its footer and its label column; no image is touched."""
+    try:
+        with filesystem.open_input_file(posixpath.join(base, file)) as handle:
+            parquet = pq.ParquetFile(handle)
+            schema = parquet.schema_arrow
+            image_column(schema, file)
+            label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+            rows = parquet.metadata.num_rows
+            labels = pa.nulls(rows, pa.string())
+            if label is not None:
+                labels = parquet.read([label])[label].combine_chunks().cast(pa.string())
+    except (OSError, pa.ArrowException) as error:
+        return Scan(make_items([], [], []), [Failure(file, "read", read_error(error))])
+    keys = [f"{file}/{row:08d}" for row in range(rows)]
+    files = pa.repeat(pa.scalar(file), rows)
+    items = make_items(keys, files, labels.dictionary_encode(), starts=range(rows))
+    return Scan(items, [], _class_names(schema, label))
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Items are rows of Parquet files."""
+
+    filesystem: fs.FileSystem
+    base: str
+
+    def read(self, items: pa.Table) -> Iterator[Image]:
+        for file, run in runs_of_one_file(items):
+            wanted = dict(zip(run["start"].to_pylist(), run["key"].to_pylist(), strict=True))
+            try:
+                handle = self.filesystem.open_input_file(posixpath.join(self.base, file))
+                parquet = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)
+            except (OSError, pa.ArrowException) as error:
+                yield from (Image(key, None, read_error(error)) for key in wanted.values())
+                continue
+            with handle:
+                yield from _rows(parquet, image_column(parquet.schema_arrow, file), wanted)
+
+
+def _rows(parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
+    """The wanted rows, row group by row group; a broken group costs no other."""
+    groups = range(parquet.num_row_groups)
+    ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
+    places = np.searchsorted(ends, list(wanted), side="right")
+    for group in np.unique(places).tolist():
+        keys = {row: key for (row, key), place in zip(wanted.items(), places, strict=True) if place == group}
+        first = int(ends[group]) - parquet.metadata.row_group(group).num_rows
+        try:
+            yield from _rows_of_group(parquet, group, first, column, keys)
+        except (OSError, pa.ArrowException) as error:
+            yield from (Image(key, None, read_error(error)) for key in keys.values())
+
+
+def _rows_of_group(
+    parquet: pq.ParquetFile, group: int, first: int, column: str, keys: dict[int, str]
+) -> Iterator[Image]:
+    """Takes each row out of `keys` as it is read, so that the caller sees which are left."""
+    for batch in parquet.iter_batches(_ROWS_AT_A_TIME, row_groups=[group], columns=[column], use_threads=False):
+        values = batch.column(0)
+        data = pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
+        for row in range(first, first + len(data)):
+            key = keys.pop(row, None)
+            if key is not None:
+                content = data[row - first].as_py()
+                yield Image(key, content, None if content is not None else "the row holds no image bytes")
+        first += len(data)
+        if not keys:
+            return
+
+
+def image_column(schema: pa.Schema, file: str) -> str:
+    """The column with the images: a struct with ``bytes``, or a binary column with a customary name."""
+
+    def holds_images(name: str) -> bool:
+        kind = schema.field(name).type
+        if pa.types.is_struct(kind):
+            return bool(kind.get_field_index("bytes") >= 0)
+        return name in IMAGE_COLUMNS and bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+    # The customary names first, then any column of the right shape.
+    names: list[str] = schema.names
+    for name in [*(name for name in IMAGE_COLUMNS if name in names), *names]:
+        if holds_images(name):
+            return name
+    problem = f"has no image column; its columns are {', '.join(schema.names)}"
+    raise InputError("--data", file, problem, "the Hugging Face layout is image: {bytes, path}, label")
+
+
+def _class_names(schema: pa.Schema, label: str | None) -> list[str] | None:
+    """Names of a ClassLabel column, from the metadata the `datasets` library writes."""
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    try:
+        names = json.loads(metadata or "{}")["info"]["features"][label]["names"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
