@@ -47,3 +47,17 @@ def normalise(embedding: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         rows /= np.where(norm > 0, norm, 1.0)[:, None]
         result[part] = rows
     return result
+
+
+def groups(index: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Each value of ``index`` with the rows that hold it, in ascending order of both."""
+    order = np.argsort(index, kind="stable")
+    values, starts = np.unique(index[order], return_index=True)
+    yield from zip(values.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def listed(classes: npt.ArrayLike, most: int = 10) -> str:
+    """Classes as a phrase: ``2 classes (4, 17)``, shortened where there are many."""
+    names = [str(c) for c in np.asarray(classes).tolist()]
+    shown = ", ".join(names[:most]) + (", …" if len(names) > most else "")
+    return f"{len(names)} class{'es' if len(names) != 1 else ''} ({shown})"

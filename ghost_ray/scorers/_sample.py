@@ -29,6 +29,8 @@ class RowSample:
 
     Parameters
     ----------
+    owner : str
+        Method that samples, for messages.
     size : int
         Rows to keep at least, where there are as many.
     fraction : float, default 0
@@ -41,10 +43,10 @@ class RowSample:
     range are kept, too: that these are fewer than the fraction needs is, from a hundred rows on, a matter of 1e-12.
     """
 
-    def __init__(self, size: int, fraction: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, owner: str, size: int, fraction: float = 0.0, seed: int = 0) -> None:
         if size < 1 or not 0 <= fraction <= 1:
-            raise ValueError(f"sample: size must be at least 1 and fraction in [0, 1], got {size} and {fraction}")
-        self.size, self.fraction, self.seed = size, fraction, seed
+            raise ValueError(f"{owner}: size must be at least 1 and fraction in [0, 1], got {size} and {fraction}")
+        self.owner, self.size, self.fraction, self.seed = owner, size, fraction, seed
         self.seen = 0
         self.rank: Ranks = np.empty(0, np.uint64)
         self.values: tuple[npt.NDArray[Any], ...] = ()
@@ -79,6 +81,6 @@ class RowSample:
     def finish(self) -> tuple[npt.NDArray[Any], ...]:
         """The sampled values in order of rank."""
         if not self.values:
-            raise ValueError("no labelled training rows to sample from")
+            raise ValueError(f"{self.owner}: no labelled training rows to sample from")
         count = max(self.size, int(np.ceil(self.fraction * self.seen)))
         return tuple(v[:count] for v in self.values)

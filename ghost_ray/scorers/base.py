@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -142,10 +142,10 @@ class Scorer(ABC):
     The constructor only stores options; ``bind`` tells the scorer of which network; what was fitted ends in ``_``.
     """
 
-    name: ClassVar[str]
-    needs_head: ClassVar[bool] = False  # the logits of changed embeddings are needed
-    passes: ClassVar[int] = 0  # passes over the training rows
-    by_class: ClassVar[bool] = False  # afterwards, all rows of a class at once
+    name: str
+    needs_head: bool = False  # the logits of changed embeddings are needed
+    passes: int = 0  # passes over the training rows
+    by_class: bool = False  # afterwards, all rows of a class at once
 
     classes_: int
     dim_: int

@@ -51,7 +51,7 @@ class NNGuide(Scorer):
         self.k, self.fraction, self.seed = k, fraction, seed
 
     def begin(self, pass_index: int) -> State:
-        return GuideRows(RowSample(self.k, self.fraction, self.seed))
+        return GuideRows(RowSample(self.name, self.k, self.fraction, self.seed))
 
     def end_pass(self, pass_index: int, state: State) -> None:
         assert isinstance(state, GuideRows)

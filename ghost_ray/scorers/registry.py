@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ghost_ray.errors import nearest
 from ghost_ray.scorers.base import Scorer
@@ -23,7 +23,7 @@ def register(scorer: S) -> S:
 
 
 def names() -> list[str]:
-    """All registered names, ghost first, then in order of registration."""
+    """All registered names, in the order of METHODS."""
     return list(_scorers)
 
 
@@ -38,7 +38,7 @@ def scorer_class(name: str) -> type[Scorer]:
     return _scorers[name]
 
 
-def create(name: str, **options: object) -> Scorer:
+def create(name: str, **options: Any) -> Scorer:
     """A scorer by name, e.g. ``create("knn", k=10)`` or ``create("pytorch-ood:GEN", gamma=0.1)``."""
     if name.startswith(PYTORCH_OOD):
         from ghost_ray.scorers.pytorch_ood import PytorchOOD

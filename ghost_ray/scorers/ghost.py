@@ -1,0 +1,59 @@
+"""GHOST: the top logit over the distance from the predicted class's Gaussian."""
+
+from __future__ import annotations
+
+from ghost_ray.gaussians import Accumulator, Gaussians, gamma, z_sum
+from ghost_ray.scorers._common import listed
+from ghost_ray.scorers.base import Batch, Floats, Scorer, State
+from ghost_ray.scorers.registry import register
+
+
+class CorrectRows(State):
+    """Count, mean and spread of each class and dimension over correctly classified rows."""
+
+    def __init__(self, classes: int, dim: int) -> None:
+        self.accumulator = Accumulator.empty(classes, dim)
+
+    def add(self, batch: Batch) -> None:
+        self.accumulator.update(batch.embedding, batch.label, where=batch.correct)
+
+    def merge(self, other: CorrectRows) -> None:
+        self.accumulator.merge(other.accumulator)
+
+
+@register
+class Ghost(Scorer):
+    """γ = ℓ_k / Σ_d |f_d − μ_k,d| / σ_k,d with k the predicted class.
+
+    Rabinowitz et al., *GHOST: Gaussian Hypothesis Open-Set Technique*, AAAI 2025, https://arxiv.org/abs/2502.03359.
+    μ and σ (with N − 1) are of the *correctly classified* training samples of a class. A dimension that is constant
+    within a class adds nothing; a class with fewer than two such samples has no Gaussian and what is predicted as it
+    scores −inf. No options.
+    """
+
+    name = "ghost"
+    passes = 1
+
+    gaussians_: Gaussians
+
+    def begin(self, pass_index: int) -> State:
+        return CorrectRows(self.classes_, self.dim_)
+
+    def end_pass(self, pass_index: int, state: State) -> None:
+        assert isinstance(state, CorrectRows)
+        self.gaussians_ = state.accumulator.finish()
+
+    def gamma(self, batch: Batch) -> Floats:
+        """γ of each row [B]."""
+        fitted = self.gaussians_
+        distance = z_sum(batch.embedding, batch.pred, fitted.mean, fitted.inverse_std)
+        return gamma(batch.top_logit, distance, fitted.present[batch.pred])
+
+    def score_finite(self, batch: Batch) -> Floats:
+        return self.gamma(batch)
+
+    def notes(self) -> list[str]:
+        missing = self.gaussians_.missing
+        if not len(missing):
+            return []
+        return [f"{self.name}: {listed(missing)} without a Gaussian, scored −inf"]

@@ -1,0 +1,110 @@
+"""Rectified activations."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ghost_ray.scorers._common import logsumexp
+from ghost_ray.scorers.base import Batch, Floats, Ints, Scorer, State
+from ghost_ray.scorers.registry import register
+
+HALF = 1 << 16  # values of one half of a float32
+
+
+def ordered_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
+    """A 32-bit integer for each float32, in the same order."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).ravel()
+    negative = bits >> np.uint32(31)
+    return bits ^ (np.uint32(0x80000000) | (np.uint32(0) - negative))
+
+
+def from_ordered_bits(bits: int) -> float:
+    """The float32 that an integer of ``ordered_bits`` stands for."""
+    raw = bits ^ (0x80000000 if bits & 0x80000000 else 0xFFFFFFFF)
+    return float(np.array([raw], np.uint32).view(np.float32)[0])
+
+
+class BitCounts(State):
+    """How many embedding entries have each upper half of bits, or each lower half under given upper halves."""
+
+    def __init__(self, upper: tuple[int, ...] = ()) -> None:
+        self.upper = upper
+        self.counts: Ints = np.zeros((max(1, len(upper)), HALF), np.int64)
+
+    def add(self, batch: Batch) -> None:
+        bits = ordered_bits(batch.embedding)
+        high = bits >> np.uint32(16)
+        if not self.upper:
+            added = np.bincount(high, minlength=HALF)[None]
+        else:
+            low = bits & np.uint32(HALF - 1)
+            added = np.stack([np.bincount(low[high == u], minlength=HALF) for u in self.upper])
+        self.counts = self.counts + added
+
+    def merge(self, other: BitCounts) -> None:
+        self.counts = self.counts + other.counts
+
+
+@register
+class ReAct(Scorer):
+    """LSE(W · min(f, c) + b), c = the P-th percentile of all entries of the training embeddings.
+
+    Sun et al., *ReAct: Out-of-distribution Detection With Rectified Activations*, NeurIPS 2021,
+    https://arxiv.org/abs/2111.12797.
+
+    Parameters
+    ----------
+    percentile : float, default 90
+        P, in [0, 100], linear between order statistics as in ``numpy.percentile``.
+
+    Notes
+    -----
+    The percentile is exact (``percentile_error_`` = 0) at any number of rows: the first pass counts the upper 16 bits
+    of every entry, the second the lower 16 bits of the entries that share them with the order statistics sought.
+    """
+
+    name = "react"
+    needs_head = True
+    passes = 2
+
+    threshold_: float
+    percentile_error_ = 0.0
+
+    def __init__(self, percentile: float = 90.0) -> None:
+        if not 0 <= percentile <= 100:
+            raise ValueError(f"react: percentile must lie in [0, 100], got {percentile}")
+        self.percentile = percentile
+
+    def begin(self, pass_index: int) -> State:
+        return BitCounts() if pass_index == 0 else BitCounts(tuple(sorted({u for u, _ in self._sought})))
+
+    def end_pass(self, pass_index: int, state: State) -> None:
+        assert isinstance(state, BitCounts)
+        if pass_index == 0:
+            self._locate(state.counts[0])
+            return
+        value = dict(zip(state.upper, state.counts, strict=True))
+        below, above = (
+            from_ordered_bits((upper << 16) + int(np.searchsorted(np.cumsum(value[upper]), rank, side="right")))
+            for upper, rank in self._sought
+        )
+        self.threshold_ = below + self._between * (above - below)
+
+    def _locate(self, counts: Ints) -> None:
+        """The upper bits of the two neighbouring order statistics, and their ranks among the entries with them."""
+        total = int(counts.sum())
+        if total == 0:
+            raise ValueError("react: no labelled training rows")
+        position = self.percentile / 100 * (total - 1)
+        lower = min(int(position), total - 1)
+        self._between = position - lower
+        cumulative = np.cumsum(counts)
+        self._sought: list[tuple[int, int]] = []
+        for rank in (lower, min(lower + 1, total - 1)):
+            upper = int(np.searchsorted(cumulative, rank, side="right"))
+            self._sought.append((upper, rank - int(cumulative[upper] - counts[upper])))
+
+    def score_finite(self, batch: Batch) -> Floats:
+        clipped = np.minimum(batch.embedding, np.float32(self.threshold_))
+        return logsumexp(self.head.logits(clipped))
