@@ -1,0 +1,112 @@
+"""``demo``: everything on real pictures, offline, through the very functions a user's ImageNet goes through."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from ghost_ray.config import AuditConfig, DemoConfig, EvaluateConfig, ExtractConfig, FitConfig, ReportConfig
+from ghost_ray.errors import InputError
+from ghost_ray.files import OutputFolder, is_local
+from ghost_ray.manifest import Data, Manifest, Network, provenance, write_manifest
+from ghost_ray.progress import say
+from ghost_ray.runtime import ray_session
+
+_UNFINISHED = ".unfinished"
+
+
+class DemoManifest(Manifest):
+    """Manifest of a finished demo."""
+
+    kind: Literal["demo"] = "demo"
+
+
+def run(config: DemoConfig) -> dict[str, Any]:
+    """Run extract, fit, audit, evaluate and report on handwritten digits; returns what each of them returned."""
+    # Imported here, not above: the jobs pull in Ray, and a wrong --out must be told at once.
+    from ghost_ray import audit, evaluate, extract, fit, report
+    from ghost_ray.demo import digits
+
+    with _folder(config) as out:
+        images, weights = os.path.join(out, "images"), os.path.join(out, "network", "weights.safetensors")
+        counts = digits.write_images(images)
+        say("demo: " + ", ".join(f"{count} {part} images" for part, count in counts.items()) + f" in {images}")
+        digits.train(images, weights)
+        stores = {part: os.path.join(out, "stores", part) for part in counts}
+        model, audited = os.path.join(out, "model"), os.path.join(out, "audit")
+        evaluated = os.path.join(out, "evaluation")
+        with ray_session(config):
+            extracted = {
+                part: extract.run(
+                    ExtractConfig(
+                        data=os.path.join(images, part),
+                        model="ghost_ray.demo.digits:network",
+                        weights=weights,
+                        unknown=part == "unknown",
+                        out=store,
+                    )
+                )
+                for part, store in stores.items()
+            }
+            results = {
+                "extract": extracted,
+                "fit": fit.run(FitConfig(store=stores["train"], out=model)),
+                "audit": audit.run(AuditConfig(store=stores["train"], out=audited)),
+                "evaluate": evaluate.run(
+                    EvaluateConfig(
+                        fit=stores["train"],
+                        known=stores["test"],
+                        unknown={"digits-6-9": stores["unknown"]},
+                        methods=config.methods,
+                        out=evaluated,
+                    )
+                ),
+            }
+        page = os.path.join(out, "report.html")
+        report.run(ReportConfig(folders=(out,), out=page, title="GHOST on handwritten digits"))
+        network = Network(
+            name=f"{digits.ARCHITECTURE} (demo)",
+            classes=extracted["train"]["classes"],
+            dimensions=extracted["train"]["dimensions"],
+        )
+        manifest = DemoManifest(
+            **provenance(config),
+            network=network,
+            data=[Data(uri="sklearn.datasets.load_digits", kind="bundled")],
+            rows=sum(counts.values()),
+        )
+        write_manifest(out, manifest)
+    return {**results, "out": config.out, "report": os.path.join(config.out, "report.html")}
+
+
+@contextlib.contextmanager
+def _folder(config: DemoConfig) -> Iterator[str]:
+    """The demo's folder: an unfinished one is cleared, a finished one is kept aside until the new one is whole."""
+    if not is_local(config.out):
+        raise InputError("--out", config.out, "the demo writes to local folders only", "for example ghost-demo")
+    out = os.path.abspath(os.path.expanduser(config.out))
+    aside = os.path.join(os.path.dirname(out), f".{os.path.basename(out)}.replaced")
+    if os.path.exists(os.path.join(out, _UNFINISHED)):
+        shutil.rmtree(out)
+        if os.path.isdir(aside):
+            os.rename(aside, out)
+    OutputFolder(config.out, overwrite=config.overwrite)
+    replacing = os.path.isdir(out)
+    if replacing:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(out, aside)
+    try:
+        os.makedirs(out)
+        with open(os.path.join(out, _UNFINISHED), "w", encoding="utf-8") as mark:
+            mark.write("A demo is being made here, or was interrupted.\n")
+        yield out
+        os.unlink(os.path.join(out, _UNFINISHED))
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        if replacing:
+            os.rename(aside, out)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

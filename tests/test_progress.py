@@ -1,0 +1,26 @@
+"""Progress lines: count, rate and ETA, as they stand in a job's log."""
+
+from __future__ import annotations
+
+import pytest
+
+from ghost_ray.progress import clock, line, progress
+
+
+def test_a_line_has_count_share_rate_and_eta() -> None:
+    assert line("fit", 3000, 10000, "rows", 2.0) == "fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05"
+    assert line("fit", 10, None, "rows", 4.0, "2 failed") == "fit: 10 rows, 2.5 rows/s, 2 failed"
+    assert line("fit", 0, 0, "rows", 0.0, final=True) == "fit: 0/0 rows (100 %), 0.0 rows/s, done in 0:00"
+
+
+def test_clock() -> None:
+    assert [clock(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]
+
+
+def test_without_a_terminal_the_end_is_always_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("fit", 3, "rows") as shown:
+        for _ in range(3):
+            shown.advance()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("fit: 3/3 rows (100 %)")

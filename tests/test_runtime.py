@@ -1,0 +1,54 @@
+"""Ray tasks: results in order, what a task raises arrives as it was raised, dead workers are replaced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ghost_ray.config import RayJobConfig
+from ghost_ray.errors import InputError, JobFailed
+from ghost_ray.runtime import map_ordered, ray_session
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+
+def _add(item: int, offset: int) -> int:
+    return item + offset
+
+
+def _refuse(item: int) -> int:
+    raise InputError("STORE", "x", f"row {item} is wrong", "extract again")
+
+
+def _break(item: int) -> int:
+    raise ZeroDivisionError("deep inside")
+
+
+def _die_once(item: int, folder: str) -> int:
+    mark = Path(folder) / str(item)
+    if item == 3 and not mark.exists():
+        mark.touch()
+        os._exit(1)
+    return item
+
+
+def test_results_come_in_the_items_order() -> None:
+    assert list(map_ordered(_add, range(20), 100)) == [(i, i + 100) for i in range(20)]
+
+
+def test_a_wrong_input_found_by_a_task_reaches_the_user_as_such() -> None:
+    with pytest.raises(InputError, match="row 0 is wrong") as caught, ray_session(RayJobConfig()):
+        list(map_ordered(_refuse, range(3)))
+    assert (caught.value.field, caught.value.exit_code) == ("STORE", 2)
+
+
+def test_any_other_error_is_one_line() -> None:
+    with pytest.raises(JobFailed, match="ZeroDivisionError: deep inside") as caught, ray_session(RayJobConfig()):
+        list(map_ordered(_break, range(3)))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
+    assert [r for _, r in map_ordered(_die_once, range(6), str(tmp_path))] == list(range(6))
