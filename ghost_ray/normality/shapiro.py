@@ -141,13 +141,19 @@ def _transpose_into(tile: NDArray[Any], x: NDArray[Any], first: int) -> None:
 def _scale_of_range(low: float, high: float) -> float:
     """Return the power of two that brings the range near 1, or 0 if an end is NaN or infinite.
 
-    Apart from its caller because a regrouped ``x - x`` no longer shows that x is infinite.
+    A function of its own, since ``high - low`` must not be regrouped by the sums that follow.
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         return 0.0
     # The range of finite numbers may overflow; the clamp keeps the factor a normal number, and squares in bounds.
     exponent = math.frexp(high - low)[1] if math.isfinite(high - low) else 1000
     return math.ldexp(1.0, -min(max(exponent, -1000), 1000))
+
+
+@compiled()
+def _centred(value: float, scale: float, centre: float) -> float:
+    """Return value·scale − centre, which regrouped as a scaled difference might overflow."""
+    return value * scale - centre
 
 
 @compiled(reassociate=True)
@@ -173,7 +179,7 @@ def _sums_of_sorted(
         row_squares = 0.0
         row_weighted = 0.0
         for i in range(n):
-            y = tile[row, i] * scale - centre
+            y = _centred(tile[row, i], scale, centre)
             row_total += y
             row_squares += y * y
             row_weighted += a[i] * y
