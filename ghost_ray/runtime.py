@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "1",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first error of a job is reported; those of its cancelled tasks are not
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # keep CUDA_VISIBLE_DEVICES as it is where no GPU is reserved
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
 }

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 os.environ.pop("RAY_ADDRESS", None)
+# Ray's workers import the functions that tests define from here.
+os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
 
 @pytest.fixture(scope="session")
