@@ -34,3 +34,34 @@ def _import(result: Result, console: Console) -> None:
         f"{result['rows']:,} rows (K={result['classes']}, D={result['dimensions']}, {head} a linear head{accuracy}) "
         f"→ [bold]{result['store']}[/]"
     )
+
+
+@renders("evaluate")
+def _evaluate(result: Result, console: Console) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ghost_ray.evaluate.tables import grids
+
+    sets = ", ".join(f"{name} {rows:,}" for name, rows in result["unknowns"].items())
+    console.print(f"Closed-set accuracy [bold]{result['closed_set_accuracy']:.2%}[/] on {result['knowns']:,} knowns")
+    console.print(f"Unknowns: {escape(sets)}\n")
+    for grid in grids(result):
+        console.print(f"{grid.title}: {grid.legend}")
+        first = max(map(len, (grid.corner, *grid.rows)))
+        wide = max(
+            *(len(" ".join(v.text for v in cell)) for row in grid.cells for cell in row), *map(len, grid.columns)
+        )
+        step = max(1, (console.width - first - 4) // (wide + 3))
+        for start in range(0, len(grid.columns), step):
+            part = slice(start, start + step)
+            table = Table(grid.corner)
+            for column in grid.columns[part]:
+                table.add_column(escape(column), justify="right", no_wrap=True)
+            for name, cells in zip(grid.rows, grid.cells, strict=True):
+                shown = [" ".join(f"[bold]{v.text}[/]" if v.best else v.text for v in cell) for cell in cells[part]]
+                table.add_row(escape(name), *shown)
+            console.print(table)
+    for note in result["notes"]:
+        console.print(f"Note: {escape(note)}")
+    console.print(f"→ [bold]{escape(result['evaluation'])}[/]")

@@ -1,0 +1,139 @@
+"""From scores to results: metrics, curves and classes of every (method, unknown set), a task each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray import metrics
+from ghost_ray.evaluate.plan import KNOWN
+from ghost_ray.evaluate.scoring import SetScores
+from ghost_ray.metrics import OpenSetScores
+from ghost_ray.runtime import map_ordered
+
+POINTS = 500  # of a curve
+AVERAGED = (
+    "auroc",
+    "auoscr",
+    "fpr95",
+    "openood_fpr95",
+    "f_at_c95",
+    "ccr_mean",
+    "ccr_std",
+    "ccr_cv",
+    "aupr",
+    "aupr_unknown",
+)
+CURVES_SCHEMA = pa.schema(
+    [
+        ("method", pa.string()),
+        ("unknown", pa.string()),
+        ("curve", pa.string()),
+        ("x", pa.float64()),
+        ("y", pa.float64()),
+    ]
+)
+CLASSES_SCHEMA = pa.schema(
+    [
+        ("method", pa.string()),
+        ("unknown", pa.string()),
+        ("class", pa.int32()),
+        ("name", pa.string()),
+        ("n", pa.int64()),
+        ("accuracy", pa.float64()),
+        ("ccr", pa.float64()),
+        ("f_at_c95", pa.float64()),
+    ]
+)
+Pair = tuple[str, str]  # method, unknown set
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All pairs measured: scalar results in order, and the long tables."""
+
+    results: list[dict[str, Any]]
+    curves: pa.Table
+    per_class: pa.Table
+
+
+def open_set(sets: dict[str, SetScores], method: str, unknown: str) -> OpenSetScores:
+    """The scores of one method on the knowns and one unknown set."""
+    known = sets[KNOWN]
+    return OpenSetScores(
+        known=known.scores[method],
+        correct=known.label == known.pred,
+        label=known.label,
+        unknown=sets[unknown].scores[method],
+    )
+
+
+def measure_all(sets: dict[str, SetScores], pairs: Sequence[Pair], class_names: list[str]) -> Measured:
+    """Measure every pair on Ray; the order of results is that of ``pairs``."""
+    results, curves, classes = [], [], []
+    for (method, unknown), (result, curve, per_class) in map_ordered(_measure, pairs, sets, class_names):
+        results.append({"method": method, "unknown": unknown, **result})
+        curves.append(curve)
+        classes.append(per_class)
+    return Measured(results, pa.concat_tables(curves), pa.concat_tables(classes))
+
+
+def _measure(
+    pair: Pair, sets: dict[str, SetScores], class_names: list[str]
+) -> tuple[dict[str, Any], pa.Table, pa.Table]:
+    method, unknown = pair
+    scores = open_set(sets, method, unknown)
+    return metrics.evaluate(scores), _curves(pair, scores), _per_class(pair, scores, class_names)
+
+
+def _curves(pair: Pair, scores: OpenSetScores) -> pa.Table:
+    top, bottom = metrics.extreme_classes(scores)
+    over_fpr = {
+        "oscr": metrics.oscr_curve(scores),
+        "roc": metrics.roc_curve(scores),
+        "oscr_top": metrics.oscr_curve(scores.of_classes(top)),
+        "oscr_bottom": metrics.oscr_curve(scores.of_classes(bottom)),
+    }
+    points = {name: (curve.fpr, curve.value) for name, full in over_fpr.items() for curve in [full.thin(POINTS)]}
+    variation = np.array([(fpr, cv) for fpr, cv in metrics.cv_curve(scores) if cv is not None]).reshape(-1, 2)
+    points["v"] = (variation[:, 0], variation[:, 1])
+    tables = []
+    for name, (x, y) in points.items():
+        labels = [np.full(len(x), text, object) for text in (*pair, name)]
+        tables.append(pa.table([*labels, x, y], schema=CURVES_SCHEMA))
+    return pa.concat_tables(tables)
+
+
+def _per_class(pair: Pair, scores: OpenSetScores, class_names: list[str]) -> pa.Table:
+    threshold = metrics.threshold_at_fpr(scores, metrics.FAIR_FPR)
+    fair, closed = metrics.class_rates(scores, threshold), metrics.class_rates(scores, -np.inf)
+    f_at_c95 = metrics.f_at_c_by_class(scores)
+    classes = fair.classes.tolist()
+    columns: list[Any] = [[pair[0]] * len(classes), [pair[1]] * len(classes), classes]
+    columns.append([class_names[k] for k in classes])
+    columns.append(np.bincount(scores.label, minlength=len(class_names))[classes])
+    columns += [closed.ccr, fair.ccr, [f_at_c95[k] for k in classes]]
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, CLASSES_SCHEMA, strict=True)],
+        schema=CLASSES_SCHEMA,
+    )
+
+
+def average_groups(results: list[dict[str, Any]], groups: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """The plain mean over the sets of each group, one object a (method, group); None where a set has none."""
+    by_pair = {(result["method"], result["unknown"]): result for result in results}
+    methods = list(dict.fromkeys(result["method"] for result in results))
+    averages = []
+    for group, members in groups.items():
+        for method in methods:
+            found = [by_pair[method, member] for member in members]
+            means = {
+                metric: None if any(r[metric] is None for r in found) else float(np.mean([r[metric] for r in found]))
+                for metric in AVERAGED
+            }
+            averages.append({"method": method, "group": group, "sets": members, **means})
+    return averages
