@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,13 @@ def fitted(name: str, network, batches=None) -> Scorer:
     return scorers.create(name, **SMALL.get(name, {})).fit(batches or (lambda: [network.train]), network.head)
 
 
+def send(value: Any) -> Any:
+    """Carry a value to another process as Ray does: its arrays arrive read-only."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[bytes(b.raw()) for b in buffers])
+
+
 def distributed_fit(name: str, network, parts: list[Batch]) -> Scorer:
     """Fit as a cluster does: a state a worker, sent and merged; classes fitted apart."""
     scorer = scorers.create(name, **SMALL.get(name, {})).bind(*network.head.weight.shape, network.head)
@@ -28,7 +36,7 @@ def distributed_fit(name: str, network, parts: list[Batch]) -> Scorer:
         states = [scorer.begin(pass_index) for _ in parts]
         for state, part in zip(states, parts, strict=True):
             state.update(part)
-        states = [pickle.loads(pickle.dumps(state)) for state in states]
+        states = [send(state) for state in states]
         first, *rest = states
         for state in rest:
             first.merge(state)
@@ -39,9 +47,9 @@ def distributed_fit(name: str, network, parts: list[Batch]) -> Scorer:
         for k in range(network.head.weight.shape[0]):
             rows = Kept.join([part.of_class(k) for part in kept])
             if len(rows.label):
-                fits[k] = pickle.loads(pickle.dumps(scorer.fit_class(k, rows)))
+                fits[k] = send(scorer.fit_class(k, rows))
         scorer.end_classes(fits)
-    return pickle.loads(pickle.dumps(scorer))
+    return send(scorer)
 
 
 def split(batch: Batch, rng: np.random.Generator, parts: int) -> list[Batch]:
@@ -171,7 +179,7 @@ def test_shards_answer_as_the_whole(name, network):
         shards = [scorer.shard(state) for state in states]
     else:
         shards = [{k: fit} for k, fit in scorer.shards_[0].items()]
-    partial = [scorer.score_shard(pickle.loads(pickle.dumps(s)), network.known) for s in shards]
+    partial = [scorer.score_shard(send(s), network.known) for s in shards]
     for order in (partial, partial[::-1]):
         merged = reduce(scorer.merge_partial, order)
         assert scorer.finish(merged, network.known).tobytes() == whole.tobytes()

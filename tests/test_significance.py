@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ghost_ray import metrics, significance
+from ghost_ray.metrics import OpenSetScores
+
+
+def methods(knowns: int = 3000, unknowns: int = 2500, seed: int = 0) -> dict[str, OpenSetScores]:
+    """A reference, a method clearly worse, one that differs by noise alone, and the reference's double."""
+    rng = np.random.default_rng(seed)
+    correct, label = rng.random(knowns) < 0.8, rng.integers(0, 10, knowns)
+    known, unknown = rng.normal(1.5, 1, knowns), rng.normal(0, 1, unknowns)
+
+    def scores(noise: float) -> OpenSetScores:
+        return OpenSetScores(
+            known + noise * rng.normal(size=knowns), correct, label, unknown + noise * rng.normal(size=unknowns)
+        )
+
+    return {"worse": scores(1.5), "ghost": scores(0), "double": scores(0), "nearly": scores(0.01)}
+
+
+def test_each_p_is_scipys_paired_test_times_the_number_of_rivals():
+    scores = methods()
+    picked = significance.draw(3000, 2500)
+    for found in significance.compare(scores):
+        function = significance.METRICS[found.metric]
+        mine, theirs = ([function(scores[m].take(d.known, d.unknown)) for d in picked] for m in (found.method, "ghost"))
+        assert found.mean == pytest.approx(np.mean(mine))
+        assert found.difference == pytest.approx(np.mean(mine) - np.mean(theirs))
+        if found.method == "double":
+            assert (found.t, found.p, found.p_bonferroni, found.note) == (None, 1, 1, "equal on every draw")
+            continue
+        expected = stats.ttest_rel(mine, theirs)
+        assert found.t == pytest.approx(expected.statistic)
+        assert found.p == pytest.approx(expected.pvalue)
+        assert found.p_bonferroni == pytest.approx(min(1, 3 * expected.pvalue))
+
+
+def test_a_clear_difference_is_found_and_noise_is_not():
+    found = {(c.method, c.metric): c for c in significance.compare(methods())}
+    assert found["worse", "auroc"].significant
+    assert found["worse", "auroc"].difference < 0
+    assert found["worse", "fpr95"].difference > 0
+    assert not found["double", "auroc"].significant
+
+
+def test_draws_are_seeded_paired_and_without_replacement():
+    first, again, other = (significance.draw(5000, 300, seed=s) for s in (4, 4, 5))
+    for a, b, c in zip(first, again, other, strict=True):
+        assert np.array_equal(a.known, b.known)
+        assert not np.array_equal(a.known, c.known)
+        assert len(np.unique(a.known)) == 1000
+        assert a.unknown.tolist() == list(range(300))
+    assert not np.array_equal(first[0].known, first[1].known)
+
+
+def test_draws_are_uniform():
+    counts = np.zeros(40)
+    for d in significance.draw(40, 1, draws=4000, size=10):
+        counts[d.known] += 1
+    assert stats.chisquare(counts).pvalue > 0.001
+
+
+def test_sets_that_are_drawn_whole_are_not_called_significant():
+    found = significance.compare(methods(knowns=200, unknowns=150))
+    assert all(c.p == c.p_bonferroni == 1 and not c.significant for c in found)
+    assert "every draw is the whole of 200 knowns and 150 unknowns" in found[0].note
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=12).flatmap(
+        lambda a: st.tuples(st.just(a), st.lists(st.floats(0, 1), min_size=len(a), max_size=len(a)))
+    )
+)
+def test_p_is_never_nan(pair):
+    t, p, note = significance.paired_test(*pair)
+    assert 0 <= p <= 1
+    assert (t is None) == bool(note)
+
+
+def test_a_constant_difference_is_named():
+    assert significance.paired_test([0.5, 0.6, 0.7], [0.25, 0.35, 0.45]) == (
+        None,
+        0.0,
+        "the same difference on every draw",
+    )
+
+
+def test_the_result_is_json():
+    shown = json.dumps([c.as_dict() for c in significance.compare(methods(50, 1200))], allow_nan=False)
+    assert shown == json.dumps([c.as_dict() for c in significance.compare(methods(50, 1200))])
+
+
+def test_what_cannot_be_compared_is_refused():
+    scores = methods()
+    with pytest.raises(ValueError, match="'ghost' is not among worse"):
+        significance.compare({"worse": scores["worse"]})
+    with pytest.raises(ValueError, match="ghost has"):
+        significance.compare({"ghost": scores["ghost"], "other": methods(100)["ghost"]})
+    with pytest.raises(ValueError, match="2 draws"):
+        significance.draw(10, 10, draws=1)
+
+
+def test_the_metrics_tested_are_those_reported():
+    s = methods()["ghost"]
+    reported = metrics.evaluate(s)
+    assert {m: f(s) for m, f in significance.METRICS.items()} == {m: reported[m] for m in significance.METRICS}
