@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from ghost_ray._compiled import compiled, read_only
 from ghost_ray.gaussians.model import Gaussians, as_embedding
 
+_BLOCK_ROWS = 1024  # bounds the rounding of one block, see _take_moments; merging blocks costs next to nothing
+
 
 @dataclass(eq=False)
 class Accumulator:
@@ -68,6 +70,7 @@ class Accumulator:
         label = np.asarray(label)
         if label.shape != embedding.shape[:1] or label.dtype.kind not in "iu":
             raise ValueError(f"label must be [{len(embedding)}] integers, got {label.shape} {label.dtype}")
+        label = label.astype(np.int64, copy=False)
         order = _grouped_rows(label, where)
         if not len(order):
             return
@@ -78,7 +81,7 @@ class Accumulator:
                 f"label {label[row]} in row {row} is outside the classes {self.first_class} … {self.stop_class - 1}"
             )
         starts = np.concatenate(([0], np.flatnonzero(np.diff(grouped)) + 1, [len(order)]))
-        classes = (grouped[starts[:-1]] - self.first_class).astype(np.int64)
+        classes = grouped[starts[:-1]] - self.first_class
         self._own_arrays()
         bad = _add_groups(embedding, order, starts, classes, self.count, self.mean, self.m2)
         if bad >= 0:
@@ -142,7 +145,7 @@ def _grouped_rows(label: NDArray[Any], where: NDArray[np.bool_] | None) -> NDArr
     """Return the rows to add, those of a class together and in their own order."""
     rows = np.arange(len(label)) if where is None else np.flatnonzero(where)
     chosen = label if where is None else label[rows]
-    if np.all(chosen[1:] >= chosen[:-1]):
+    if (chosen[1:] >= chosen[:-1]).all():
         return rows
     return rows[np.argsort(chosen, kind="stable")]
 
@@ -157,59 +160,64 @@ def _add_groups(
     mean: NDArray[np.float64],
     m2: NDArray[np.float64],
 ) -> int:
-    """Add group g, the rows order[starts[g]:starts[g+1]], to classes[g]; return the first group that is not
-    finite, or −1.
+    """Add the rows order[starts[g]:starts[g + 1]] to classes[g]; return the first g not finite, or −1."""
+    block_mean = np.empty(embedding.shape[1])
+    block_m2 = np.empty(embedding.shape[1])
+    for group in range(len(classes)):
+        for begin in range(starts[group], starts[group + 1], _BLOCK_ROWS):
+            rows = order[begin : min(begin + _BLOCK_ROWS, starts[group + 1])]
+            if not _take_moments(embedding, rows, block_mean, block_m2):
+                return group
+            _merge_class(count, mean, m2, classes[group], len(rows), block_mean, block_m2)
+    return -1
 
-    One pass over memory: deviations are taken from the group's own first row. That row being one of the n,
-    Σ(x − x₀)² is at most n times the sum around the mean, so the correction loses at most log₁₀ n digits
-    whatever the offset, and equal values give exactly 0.
+
+@compiled()
+def _take_moments(
+    embedding: NDArray[Any], rows: NDArray[np.int64], mean: NDArray[np.float64], m2: NDArray[np.float64]
+) -> bool:
+    """Write mean and M2 of some rows; return whether all is finite.
+
+    One pass over memory: deviations are taken from the first row. That being one of the n, Σ(x − x₀)² is at most
+    n times the sum around the mean, so the correction loses at most log₁₀ n digits whatever the offset, and equal
+    values give exactly 0.
     """
     dimensions = embedding.shape[1]
-    total = np.empty(dimensions)
-    squares = np.empty(dimensions)
-    for group in range(len(classes)):
-        begin = starts[group]
-        end = starts[group + 1]
-        origin = embedding[order[begin]]
+    origin = embedding[rows[0]]
+    total, squares = mean, m2  # the outputs serve as sums until the end
+    for d in range(dimensions):
+        total[d] = 0.0
+        squares[d] = 0.0
+    whole = len(rows) - len(rows) % 4
+    # Four rows at a time, because reading and writing the two sums costs more than the arithmetic.
+    for i in range(0, whole, 4):
+        x0 = embedding[rows[i]]
+        x1 = embedding[rows[i + 1]]
+        x2 = embedding[rows[i + 2]]
+        x3 = embedding[rows[i + 3]]
         for d in range(dimensions):
-            total[d] = 0.0
-            squares[d] = 0.0
-        row = begin
-        # Four rows at a time, because reading and writing the two sums costs more than the arithmetic.
-        while row + 4 <= end:
-            x0 = embedding[order[row]]
-            x1 = embedding[order[row + 1]]
-            x2 = embedding[order[row + 2]]
-            x3 = embedding[order[row + 3]]
-            for d in range(dimensions):
-                o = np.float64(origin[d])
-                y0 = x0[d] - o
-                y1 = x1[d] - o
-                y2 = x2[d] - o
-                y3 = x3[d] - o
-                total[d] += (y0 + y1) + (y2 + y3)
-                squares[d] += (y0 * y0 + y1 * y1) + (y2 * y2 + y3 * y3)
-            row += 4
-        while row < end:
-            x0 = embedding[order[row]]
-            for d in range(dimensions):
-                y0 = x0[d] - np.float64(origin[d])
-                total[d] += y0
-                squares[d] += y0 * y0
-            row += 1
+            o = np.float64(origin[d])
+            y0 = x0[d] - o
+            y1 = x1[d] - o
+            y2 = x2[d] - o
+            y3 = x3[d] - o
+            total[d] += (y0 + y1) + (y2 + y3)
+            squares[d] += (y0 * y0 + y1 * y1) + (y2 * y2 + y3 * y3)
+    for i in range(whole, len(rows)):
+        x0 = embedding[rows[i]]
+        for d in range(dimensions):
+            y0 = x0[d] - np.float64(origin[d])
+            total[d] += y0
+            squares[d] += y0 * y0
 
-        n = np.float64(end - begin)
-        poison = 0.0  # becomes NaN if any value is NaN or infinite; branching on each would cost more
-        for d in range(dimensions):
-            shift = total[d] / n
-            spread = squares[d] - total[d] * shift
-            poison += (spread + shift) * 0.0
-            squares[d] = max(spread, 0.0)
-            total[d] = origin[d] + shift
-        if poison != 0.0:
-            return group
-        _merge_class(count, mean, m2, classes[group], end - begin, total, squares)
-    return -1
+    poison = 0.0  # becomes NaN if any value is NaN or infinite; branching on each would cost more
+    for d in range(dimensions):
+        shift = total[d] / len(rows)
+        spread = squares[d] - total[d] * shift
+        poison += (spread + shift) * 0.0
+        mean[d] = origin[d] + shift
+        m2[d] = max(spread, 0.0)
+    return poison == 0.0
 
 
 @compiled()
