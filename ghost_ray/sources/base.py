@@ -145,7 +145,7 @@ def require_distinct(keys: pa.Array, uri: str) -> None:
 def safe_key(name: str) -> str:
     """A name as a key: relative, without '..', and without characters that break lines."""
     inside = posixpath.normpath("/" + name).lstrip("/")
-    return "".join(c if c.isprintable() else f"%{ord(c):02X}" for c in inside)
+    return inside if inside.isprintable() else "".join(c if c.isprintable() else f"%{ord(c):02X}" for c in inside)
 
 
 def is_image(name: str) -> bool:
