@@ -1,3 +1,23 @@
 """GHOST open-set recognition at cluster scale."""
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# Imported when first used: `import ghost_ray` and the command line stay light.
+_PUBLIC = {
+    "load": "ghost_ray.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from ghost_ray.errors import InputError, nearest, one_line
 
@@ -315,17 +316,37 @@ def flag(kind: type[BaseModel], field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+def _keys_at(kind: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The keys allowed where a path through nested settings ends."""
+    for step in path[:-1]:
+        info = kind.model_fields.get(str(step))
+        if info is None:
+            continue  # the name in a mapping of sections
+        members = get_args(info.annotation) or (info.annotation,)
+        kind = next((m for m in members if isinstance(m, type) and issubclass(m, BaseModel)), kind)
+    return list(kind.model_fields)
+
+
+def is_nested(info: FieldInfo) -> bool:
+    """Whether a field is a section of settings of its own, which stands in a file and never on the command line."""
+    members = get_args(info.annotation) or (info.annotation,)
+    return any(isinstance(member, type) and issubclass(member, BaseModel) for member in members)
+
+
 def _explain(kind: type[BaseModel], error: Any) -> InputError:
     path = error["loc"]
     message = error["msg"].removeprefix("Value error, ")
     if not path:
         return InputError("options", kind.__name__.removesuffix("Config").lower(), message, "see --help")
     name = str(path[0])
-    option = flag(kind, name) if name in kind.model_fields else name
+    if name in kind.model_fields and is_nested(kind.model_fields[name]):
+        option = ".".join(map(str, path))
+    else:
+        option = flag(kind, name) if name in kind.model_fields else name
     if error["type"] == "missing":
         return InputError(option, "", "is needed", "see --help")
     if error["type"] == "extra_forbidden":
         return InputError(
-            "--config", ".".join(map(str, path)), "is an unknown key", nearest(str(path[-1]), kind.model_fields)
+            "--config", ".".join(map(str, path)), "is an unknown key", nearest(str(path[-1]), _keys_at(kind, path))
         )
     return InputError(option, error["input"], message[:1].lower() + message[1:], "see --help")

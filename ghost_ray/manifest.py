@@ -35,6 +35,7 @@ class Network(Part):
     classes: int = Field(gt=0, le=MAX_CLASSES)
     dimensions: int = Field(gt=0, le=MAX_DIMENSIONS)
     preprocessing: dict[str, Any] = {}
+    restricted_to: list[int] | None = None  # the classes kept of a head that was narrowed
 
     def describe(self) -> str:
         digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
@@ -43,6 +44,7 @@ class Network(Part):
     def same_as(self, other: Network) -> bool:
         """Whether both are one network; where a digest is not known, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
+        shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
             return shapes and self.weights_sha256 == other.weights_sha256
         return shapes and self.name == other.name
@@ -73,10 +75,15 @@ class Manifest(Part):
 def provenance(config: BaseModel) -> dict[str, Any]:
     """The fields every new manifest starts with: time, settings, library versions."""
     return {
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "created": now(),
         "config": redact_values(config.model_dump(mode="json")),
         "versions": library_versions(),
     }
+
+
+def now() -> str:
+    """The present moment as manifests write it: ISO 8601, UTC, seconds."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def redact_values(value: Any) -> Any:

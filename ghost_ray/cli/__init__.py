@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from ghost_ray import __version__
-from ghost_ray.cli.commands import COMMANDS, Command
+from ghost_ray.cli.commands import COMMANDS, GROUPS, Command
 from ghost_ray.cli.options import given, parameters, shared_parameters
 from ghost_ray.config import build
 from ghost_ray.errors import GhostRayError, nearest, one_line
@@ -38,9 +38,9 @@ class _JobCommand(click.Command):
     """A command with its example after the options."""
 
     def __init__(self, name: str, command: Command) -> None:
-        self._command = command
+        self._full_name, self._command = name, command
         super().__init__(
-            name,
+            name.split()[-1],
             params=[*parameters(command.settings), *shared_parameters()],
             callback=self._call,
             short_help=command.summary,
@@ -53,7 +53,7 @@ class _JobCommand(click.Command):
         config = build(self._command.settings, given(options), config_file)
         module, function = self._command.run.split(":")
         result = getattr(importlib.import_module(module), function)(config)
-        show(self.name or "", result, as_json)
+        show(self._full_name, result, as_json)
 
 
 def show(command: str, result: dict[str, Any], as_json: bool) -> None:
@@ -77,7 +77,17 @@ def _make_group() -> click.Group:
     )
     click.version_option(__version__, prog_name="ghost-ray")(group)
     for name, command in COMMANDS.items():
-        group.add_command(_JobCommand(name, command))
+        _subgroup(group, name.split()[:-1]).add_command(_JobCommand(name, command))
+    return group
+
+
+def _subgroup(group: click.Group, words: list[str]) -> click.Group:
+    for word in words:
+        inner = group.commands.get(word)
+        if not isinstance(inner, click.Group):
+            inner = _Group(word, help=GROUPS[word], context_settings=group.context_settings)
+            group.add_command(inner)
+        group = inner
     return group
 
 

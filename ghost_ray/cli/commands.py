@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ghost_ray import config
+from ghost_ray import config, refit_config
 
 
 @dataclass(frozen=True)
 class Command:
-    """One job as users see it. ``run`` is ``module:function``, imported when the command is used."""
+    """One job as users see it. ``run`` is ``module:function``, imported when the command is used.
+
+    A name of two words is a command in a group: ``registry list``.
+    """
 
     settings: type[config.JobConfig]
     run: str
@@ -17,6 +20,8 @@ class Command:
     text: str
     example: str
 
+
+GROUPS = {"registry": "Versions of a model: look at them, promote one, go back, clean up."}
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -79,5 +84,56 @@ COMMANDS: dict[str, Command] = {
         "One self-contained HTML page of audits, evaluations, models and versions.",
         "Shows what is in the folders named and says what is missing.",
         "ghost-ray report audits/train eval --out report.html",
+    ),
+    "refit": Command(
+        refit_config.RefitConfig,
+        "ghost_ray.refit:run",
+        "Bring a registry up to date when the network or the data changed; made for a schedule.",
+        "Compares the weights, the data and the settings with those of the current version. Nothing changed: says so "
+        "and ends in seconds. Otherwise extract, fit, audit, evaluate, gates, and a new version is promoted, or the "
+        "current one kept with exit 1. Network, data and gates stand in the file; docs/operations.md shows one.",
+        "ghost-ray refit --config refit.yaml",
+    ),
+    "registry list": Command(
+        refit_config.RegistryConfig,
+        "ghost_ray.registry.commands:list_versions",
+        "All versions of a registry, newest first.",
+        "Shows for each whether it is current, held after a rollback, or was refused by a gate.",
+        "ghost-ray registry list registry",
+    ),
+    "registry show": Command(
+        refit_config.ShowConfig,
+        "ghost_ray.registry.commands:show_version",
+        "One version: its network, data, gates and drift.",
+        "Without VERSION, the current one.",
+        "ghost-ray registry show registry 7",
+    ),
+    "registry promote": Command(
+        refit_config.PromoteConfig,
+        "ghost_ray.registry.commands:promote",
+        "Make a version the current one, whatever its gates said.",
+        "Readers see the old or the new version at every moment.",
+        "ghost-ray registry promote registry 7",
+    ),
+    "registry rollback": Command(
+        refit_config.RegistryConfig,
+        "ghost_ray.registry.commands:rollback",
+        "Return to the version before the current one.",
+        "The version left is held: no refit promotes the same inputs again until a person does.",
+        "ghost-ray registry rollback registry",
+    ),
+    "registry prune": Command(
+        refit_config.PruneConfig,
+        "ghost_ray.registry.commands:prune",
+        "Remove old versions and what interrupted refits left.",
+        "The current and the previous version always stay.",
+        "ghost-ray registry prune registry --keep 5",
+    ),
+    "status": Command(
+        refit_config.StatusConfig,
+        "ghost_ray.registry.commands:status",
+        "Which version serves, since when, and how the last refits ended.",
+        "Reads a few small files; runs beside anything.",
+        "ghost-ray status registry",
     ),
 }

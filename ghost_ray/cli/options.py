@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ghost_ray.config import Metavar, Positional, flag
+from ghost_ray.config import Metavar, Positional, flag, is_nested
 
 # Options that say how the job runs rather than what it does; they stand last in --help.
 _LAST = ("overwrite", "address", "num_cpus")
@@ -20,9 +20,9 @@ def parameters(kind: type[BaseModel]) -> list[click.Parameter]:
     """Click parameters for every field of ``kind``, arguments first.
 
     No parameter has a default: what the user did not say must not override a config file. Values stay strings
-    where pydantic checks them better than click.
+    where pydantic checks them better than click. Nested settings stand in a file only.
     """
-    fields = list(kind.model_fields.items())
+    fields = [field for field in kind.model_fields.items() if not is_nested(field[1])]
     arguments = [_argument(name, info) for name, info in fields if _is_positional(info)]
     named = [(name, info) for name, info in fields if not _is_positional(info)]
     # What must be given comes first.
@@ -94,4 +94,3 @@ def _help(info: FieldInfo) -> str:
 def given(parameters: dict[str, Any]) -> dict[str, Any]:
     """What the user said, without the options left out."""
     return {name: value for name, value in parameters.items() if value not in (None, ())}
-

@@ -23,6 +23,8 @@ def renders(command: str) -> Callable[[Callable[[Result, Console], None]], Calla
 
 def render(command: str, result: Result) -> None:
     """Show a result on stdout."""
+    from ghost_ray.cli import show_registry  # noqa: F401 - registers its renderers
+
     _RENDERERS[command](result, Console(highlight=False, soft_wrap=True))
 
 
@@ -65,3 +67,39 @@ def _evaluate(result: Result, console: Console) -> None:
     for note in result["notes"]:
         console.print(f"Note: {escape(note)}")
     console.print(f"→ [bold]{escape(result['evaluation'])}[/]")
+
+
+@renders("score")
+def _score(result: Result, console: Console) -> None:
+    from rich.markup import escape
+
+    share = result["accepted"] / result["rows"]
+    console.print(f"{result['accepted']:,} of {result['rows']:,} accepted ([bold]{share:.2%}[/])")
+    chosen = f", share {result['share']} of {result['store']}" if "share" in result else ""
+    stored = ", stored with the model" if result["stored"] else ""
+    console.print(f"Threshold {result['threshold']:.6g} ({result['rule']}{escape(chosen)}){stored}")
+    if result["knowns"]:
+        kept = result["knowns_accepted"] / result["knowns"]
+        right = result["knowns_correct_and_accepted"] / result["knowns"]
+        console.print(f"Labelled rows: {result['knowns']:,}, accepted {kept:.2%}, accepted and correct {right:.2%}")
+    if result["failures"]:
+        console.print(f"{result['failures']:,} images could not be read and are not in the result")
+    if result["classes_without_gaussian"]:
+        names = result["classes_without_gaussian"]
+        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        console.print(f"Without a Gaussian, always rejected: {len(names)} classes ({escape(shown)})")
+    console.print(f"→ [bold]{escape(result['scores'])}[/]")
+
+
+@renders("extract")
+def _extract(result: Result, console: Console) -> None:
+    accuracy = "" if result["accuracy"] is None else f", closed-set accuracy {result['accuracy']:.2%}"
+    rate = "" if result["images_per_second"] is None else f", {result['images_per_second']:,.1f} images/s"
+    console.print(
+        f"{result['rows']:,} images (K={result['classes']}, D={result['dimensions']}{accuracy}{rate}) "
+        f"→ [bold]{result['store']}[/]"
+    )
+    spent = ", ".join(f"{stage} {seconds:,.1f} s" for stage, seconds in result["seconds"].items())
+    console.print(f"time spent over all workers: {spent}")
+    if result["failures"]:
+        console.print(f"{result['failures']:,} images failed: {result['store']}/failures.parquet")

@@ -1,0 +1,105 @@
+"""Versions, refits and the state of a registry as people read them on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from ghost_ray.cli.show import Result, renders
+from ghost_ray.progress import clock
+
+
+@renders("registry list")
+def _list(result: Result, console: Console) -> None:
+    if not result["versions"]:
+        console.print(f"No version in {escape(result['root'])} yet")
+        return
+    rows = [("Version", "Role", "Created", "Accuracy", "Rejected", "AUOSCR", "Network")]
+    for version in result["versions"]:
+        refused = f"refused: {', '.join(version['refused_by'])}" if version["refused_by"] else ""
+        figures = _figures(version["summary"])
+        rows.append(
+            (version["version"], version["role"] or refused, version["created"], *figures, escape(version["network"]))
+        )
+    # Lines rather than a table: ids stay whole however narrow the terminal is.
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        console.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@renders("registry show")
+def _show(result: Result, console: Console) -> None:
+    accuracy, rejected, auoscr = _figures(result["summary"])
+    console.print(f"[bold]{result['version']}[/]  {result['role'] or ''}  created {result['created']}")
+    console.print(f"Network   {escape(result['network'])}, {result['rows']:,} samples")
+    console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
+    for gate in result["gates"]:
+        console.print(f"Gate      {'passed ' if gate['passed'] else 'REFUSED'} {escape(gate['text'])}")
+    drift = result["drift"]
+    if drift and drift.get("previous"):
+        console.print(f"Changed   {', '.join(drift['changed'])} since {drift['previous']}")
+    console.print(f"Folder    {escape(result['folder'])}")
+
+
+@renders("registry promote")
+def _promote(result: Result, console: Console) -> None:
+    before = f", before it {result['previous']}" if result["previous"] else ""
+    console.print(f"Current: [bold]{result['current']}[/]{before}")
+
+
+@renders("registry rollback")
+def _rollback(result: Result, console: Console) -> None:
+    console.print(f"Back to [bold]{result['current']}[/]; {result['held']} is held until it is promoted by hand")
+
+
+@renders("registry prune")
+def _prune(result: Result, console: Console) -> None:
+    verb = "Would remove" if result["dry_run"] else "Removed"
+    console.print(f"{verb} {len(result['removed'])}: {', '.join(result['removed']) or 'nothing'}")
+    console.print(f"Kept {len(result['kept'])}: {', '.join(result['kept']) or 'nothing'}")
+
+
+@renders("status")
+def _status(result: Result, console: Console) -> None:
+    now = result["current"]
+    if now is None:
+        console.print(f"No current version in {escape(result['root'])}")
+    else:
+        accuracy, rejected, auoscr = _figures(now["summary"])
+        console.print(f"Current   [bold]{now['version']}[/] for {_age(now['age_seconds'])} (since {now['promoted']})")
+        console.print(f"Network   {escape(now['network'])}")
+        console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
+    if result["running"] is not None:
+        holder = {key: value for key, value in result["running"].items() if value}
+        console.print(f"Running   {escape(', '.join(f'{key} {value}' for key, value in holder.items()))}")
+    if result["held"]:
+        console.print(f"Held      {', '.join(result['held'])}: rolled back, promoted by hand only")
+    for attempt in result["attempts"]:
+        reason = f": {escape(str(attempt['reason']))}" if attempt.get("reason") else ""
+        console.print(f"Refit     {attempt.get('started')}  {attempt.get('outcome')}{reason}")
+
+
+@renders("refit")
+def _refit(result: Result, console: Console) -> None:
+    if result["outcome"] == "promoted":
+        accuracy, rejected, auoscr = _figures(result["summary"])
+        console.print(f"Promoted [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
+        console.print(f"Accuracy {accuracy}, rejected by the audit {rejected}, AUOSCR {auoscr}")
+    else:
+        console.print(escape(result["reason"]))
+
+
+def _figures(summary: dict[str, Any]) -> tuple[str, str, str]:
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2%}"
+
+    auoscr = summary.get("auoscr") or {}
+    shown = ", ".join(f"{escape(name)} {value:.4f}" for name, value in auoscr.items()) or "–"
+    return percent(summary.get("accuracy")), percent(summary.get("rejected_fraction")), shown
+
+
+def _age(seconds: int) -> str:
+    days = seconds // 86400
+    return f"{days} days" if days > 1 else clock(seconds)

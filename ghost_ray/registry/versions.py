@@ -1,0 +1,129 @@
+"""Versions of a registry: whole, immutable folders below ``versions/``.
+
+Layout::
+
+    ROOT/current.json             the one pointer
+    ROOT/versions/<id>/           model/, audit/, evaluation/, drift.json, report.html, manifest.json (written last)
+    ROOT/attempts/                one small file a refit: when, how it ended
+    ROOT/work/                    stores a refit extracted, kept for the next one
+
+An id is a running number and the start of the fingerprint the version was made from: ``0007-9f2c41d0a8be``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pyarrow import fs
+
+from ghost_ray.errors import InputError
+from ghost_ray.files import MANIFEST, join, redact, remove_tree, resolve
+from ghost_ray.manifest import Manifest, read_manifest
+
+VERSIONS = "versions"
+WORK = "work"
+_ID = re.compile(r"[0-9]{4,12}-[0-9a-f]{12}")
+_STAGING = ".partial"
+
+
+class VersionManifest(Manifest):
+    """Manifest of a version; ``network``, ``data`` and ``rows`` are those of its model."""
+
+    kind: Literal["version"] = "version"
+    version: str
+    fingerprint: str
+    inputs: dict[str, str] = {}
+    summary: dict[str, Any] = {}
+    gates: list[dict[str, Any]] = []
+    previous: str | None = None
+    stores: dict[str, str] = {}
+
+
+def is_version_id(text: str) -> bool:
+    """Whether ``text`` has the form of an id: what is read from a file never leads out of ``versions/``."""
+    return _ID.fullmatch(text) is not None
+
+
+def version_folder(root: str, version: str) -> str:
+    """Where a version lies."""
+    return join(root, VERSIONS, version)
+
+
+def new_id(root: str, fingerprint: str) -> str:
+    """The id of the next version; the same until a version is published, so that a repeated refit takes it up."""
+    latest = max((int(version.partition("-")[0]) for version in version_ids(root)), default=0)
+    return f"{latest + 1:04d}-{fingerprint[:12]}"
+
+
+def version_ids(root: str) -> list[str]:
+    """Ids of the complete versions, oldest first."""
+    found = [name for name in _folders(root) if is_version_id(name) and _is_complete(root, name)]
+    return sorted(found, key=_number)
+
+
+def read_version(root: str, version: str, field: str = "VERSION") -> VersionManifest:
+    """The manifest of a version, checked."""
+    if not is_version_id(version):
+        raise InputError(field, version, "is no version id", f"`ghost-ray registry list {redact(root)}` shows them")
+    manifest = read_manifest(version_folder(root, version), VersionManifest, field, "ghost-ray refit --config FILE")
+    if manifest.version != version:
+        raise InputError(field, version, f"its manifest names version {manifest.version!r}", "restore the folder")
+    return manifest
+
+
+def find_by_fingerprint(root: str, fingerprint: str) -> VersionManifest | None:
+    """The newest version made from these very inputs, or None."""
+    for version in reversed(version_ids(root)):
+        if version.endswith(fingerprint[:12]):
+            manifest = read_version(root, version)
+            if manifest.fingerprint == fingerprint:
+                return manifest
+    return None
+
+
+def resolve_id(root: str, text: str) -> str:
+    """A version's id from the id itself, its number or any unambiguous beginning."""
+    known = version_ids(root)
+    if text in known:
+        return text
+    by_number = [version for version in known if text.isdigit() and _number(version) == int(text)]
+    matching = by_number or [version for version in known if text and version.startswith(text)]
+    if len(matching) != 1:
+        problem = f"fits {len(matching)} versions" if matching else "is no version of this registry"
+        hint = f"there are {', '.join(known[-5:])}" if known else "there are none yet"
+        raise InputError("VERSION", text, problem, hint)
+    return matching[0]
+
+
+def remove_version(root: str, version: str) -> None:
+    """Delete a version, its manifest first: from then on nobody takes the rest for a version."""
+    filesystem, path = resolve(join(version_folder(root, version), MANIFEST))
+    if filesystem.get_file_info(path).type == fs.FileType.File:
+        filesystem.delete_file(path)
+    remove_tree(version_folder(root, version))
+
+
+def unfinished(root: str) -> list[str]:
+    """Folders below ``versions/`` that are no complete versions: what killed refits and prunes left."""
+    complete = set(version_ids(root))
+    return [name for name in _folders(root) if name not in complete and _is_leftover(name)]
+
+
+def _is_leftover(name: str) -> bool:
+    return is_version_id(name.removeprefix(".").removesuffix(_STAGING))
+
+
+def _is_complete(root: str, name: str) -> bool:
+    filesystem, path = resolve(join(version_folder(root, name), MANIFEST))
+    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
+
+
+def _folders(root: str) -> list[str]:
+    filesystem, path = resolve(join(root, VERSIONS), "ROOT")
+    listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return [info.base_name for info in listing if info.type == fs.FileType.Directory]
+
+
+def _number(version: str) -> int:
+    return int(version.partition("-")[0])

@@ -1,0 +1,365 @@
+"""Versions, the pointer, locks and loading, on a local folder and on an S3 of its own."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from registries import fingerprint, make_version
+
+import ghost_ray
+from ghost_ray import registry
+from ghost_ray.errors import InputError, JobFailed
+from ghost_ray.files import join, kind_of, read_json, write_json
+from ghost_ray.refit_config import PromoteConfig, PruneConfig, RegistryConfig, ShowConfig, StatusConfig
+from ghost_ray.registry import commands, locks
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket on a small S3 server of this process."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="models")
+        yield "s3://models"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "local":
+        return str(tmp_path / "registry")
+    return join(request.getfixturevalue("bucket"), request.node.name.translate(str.maketrans("[]", "--")))
+
+
+def promote(root: str, version: str) -> None:
+    commands.promote(PromoteConfig(root=root, version=version))
+
+
+def test_a_new_registry_is_empty_and_its_first_version_becomes_current(root: str) -> None:
+    assert registry.current(root) is None
+    assert registry.version_ids(root) == []
+    version = make_version(root, "a")
+    assert version == f"0001-{fingerprint('a')[:12]}"
+    assert registry.current(root) is None
+    promote(root, version)
+    pointer = registry.current(root)
+    assert pointer is not None
+    assert (pointer.version, pointer.previous) == (version, None)
+    assert read_json(join(root, "current.json"))["version"] == version
+
+
+def test_versions_can_be_named_by_number_and_beginning(root: str) -> None:
+    versions = [make_version(root, word) for word in "abc"]
+    assert [registry.resolve_id(root, name) for name in ("1", "0002", versions[2][:8])] == versions
+    with pytest.raises(InputError, match="fits 3 versions"):
+        registry.resolve_id(root, "000")
+    with pytest.raises(InputError, match="is no version"):
+        registry.resolve_id(root, "../../etc")
+
+
+def test_rollback_goes_back_step_by_step_and_holds_what_was_left(root: str) -> None:
+    a, b, c = (make_version(root, word) for word in "abc")
+    for version in (a, b, c):
+        promote(root, version)
+    assert commands.rollback(RegistryConfig(root=root))["current"] == b
+    assert commands.rollback(RegistryConfig(root=root)) | {"root": ""} == {
+        "root": "",
+        "current": a,
+        "previous": None,
+        "held": b,
+    }
+    pointer = registry.current(root)
+    assert pointer is not None
+    assert [pointer.is_held(fingerprint(word)) for word in "abc"] == [False, True, True]
+    with pytest.raises(InputError, match="no previous version"):
+        commands.rollback(RegistryConfig(root=root))
+    promote(root, c)
+    pointer = registry.current(root)
+    assert pointer is not None
+    assert not pointer.is_held(fingerprint("c"))
+    assert [step.by for step in pointer.history] == ["promote"] * 3 + ["rollback"] * 2 + ["promote"]
+
+
+def test_prune_keeps_current_previous_and_the_newest(root: str) -> None:
+    versions = [make_version(root, word) for word in "abcdef"]
+    promote(root, versions[0])
+    promote(root, versions[2])
+    planned = commands.prune(PruneConfig(root=root, keep=1, dry_run=True))
+    assert registry.version_ids(root) == versions
+    result = commands.prune(PruneConfig(root=root, keep=1))
+    assert result["removed"] == planned["removed"] == [versions[1], versions[3], versions[4]]
+    assert registry.version_ids(root) == [versions[0], versions[2], versions[5]]
+    assert commands.rollback(RegistryConfig(root=root))["current"] == versions[0]
+    assert make_version(root, "g").startswith("0007-")
+
+
+def test_prune_removes_what_killed_refits_left_but_nothing_else(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    version = make_version(root, "a")
+    promote(root, version)
+    (tmp_path / "versions" / f".0002-{'0' * 12}.partial" / "model").mkdir(parents=True)
+    (tmp_path / "versions" / f"0003-{'0' * 12}").mkdir()
+    (tmp_path / "versions" / "somebody-elses").mkdir()
+    commands.prune(PruneConfig(root=root))
+    assert sorted(path.name for path in (tmp_path / "versions").iterdir()) == [version, "somebody-elses"]
+
+
+def test_list_show_and_status_tell_what_is_there(root: str) -> None:
+    a, b = make_version(root, "a", accuracy=0.5), make_version(root, "b")
+    promote(root, a)
+    attempt = registry.Attempt(root, job="x")
+    listed = commands.list_versions(RegistryConfig(root=root))
+    assert [(v["version"], v["role"], v["summary"]["accuracy"]) for v in listed["versions"]] == [
+        (b, None, 0.9),
+        (a, "current", 0.5),
+    ]
+    assert commands.show_version(ShowConfig(root=root))["version"] == a
+    assert commands.show_version(ShowConfig(root=root, version="2"))["drift"]["changed"] == ["weights"]
+    shown = commands.status(StatusConfig(root=root))
+    assert shown["current"]["version"] == a
+    assert 0 <= shown["current"]["age_seconds"] < 60
+    assert shown["running"] is None
+    assert shown["attempts"][0]["outcome"] == "interrupted"
+    with registry.hold(root, "refit", job="x"):
+        shown = commands.status(StatusConfig(root=root))
+        assert shown["running"]["job"] == "x"
+        assert shown["attempts"][0]["outcome"] == "running"
+    attempt.end("promoted", version=a)
+    shown = commands.status(StatusConfig(root=root))
+    assert (shown["attempts"][0]["outcome"], shown["attempts"][0]["version"]) == ("promoted", a)
+    json.dumps(shown, allow_nan=False)
+
+
+def test_only_the_newest_attempts_are_kept(tmp_path: Path) -> None:
+    for number in range(55):
+        registry.Attempt(str(tmp_path)).end("up to date", number=number)
+    kept = registry.last_attempts(str(tmp_path), 100, running=False)
+    assert [attempt["number"] for attempt in kept] == list(range(54, 4, -1))
+
+
+def test_load_gives_the_current_version_and_refresh_the_next(root: str) -> None:
+    make_version(root, "a")
+    with pytest.raises(InputError, match="has no current.json yet"):
+        ghost_ray.load(root)
+    promote(root, "1")
+    loaded = ghost_ray.load(root)
+    assert (loaded.threshold, float(loaded.model.gaussians.mean[0, 0])) == (1.0, 1.0)
+    assert loaded.refresh() is loaded
+    promote(root, make_version(root, "b"))
+    newer = loaded.refresh()
+    assert (loaded.threshold, newer.threshold, float(newer.model.gaussians.mean[2, 3])) == (1.0, 2.0, 2.0)
+    plain = ghost_ray.load(newer.model.uri)
+    assert plain.version is None
+    assert plain.refresh() is plain
+
+
+def test_load_survives_a_prune_between_pointer_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tmp_path)
+    promote(root, make_version(root, "a"))
+    stale = registry.current(root)
+    promote(root, make_version(root, "b"))
+    promote(root, make_version(root, "c"))
+    commands.prune(PruneConfig(root=root, keep=0))
+    answers = [stale]
+    real = registry.loading.current
+    monkeypatch.setattr(registry.loading, "current", lambda uri: answers.pop() if answers else real(uri))
+    assert ghost_ray.load(root).threshold == 3.0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "dictionary"),
+        (b'{"version": "0001-000000000000"}', "history"),
+        (b'{"version": "x", "history": [{"version": "../../x", "previous": null, "at": "", "by": "refit"}]}', "no ver"),
+        (
+            b'{"version": "0001-00000000000f", "history": '
+            b'[{"version": "0001-000000000000", "previous": null, "at": "", "by": "refit"}]}',
+            "last of its history",
+        ),
+    ],
+)
+def test_a_broken_pointer_is_refused_in_one_line(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "current.json").write_bytes(content)
+    with pytest.raises(InputError, match=problem) as caught:
+        ghost_ray.load(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_two_cannot_hold_a_lock_and_it_is_free_again_afterwards(root: str) -> None:
+    with registry.hold(root, "refit", job="first"):
+        with pytest.raises(registry.Busy, match="job first"), registry.hold(root, "refit"):
+            pass
+        with registry.hold(root, "promotion"):  # another lock: a rollback does not wait for a refit
+            pass
+    assert registry.holder(root, "refit") is None
+    with registry.hold(root, "refit"):
+        pass
+
+
+def test_of_many_contenders_exactly_one_at_a_time_holds_the_lock(root: str) -> None:
+    inside, most, done = 0, 0, 0
+    guard = threading.Lock()
+
+    def contend() -> None:
+        nonlocal inside, most, done
+        with registry.hold(root, "promotion", wait=60):
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.05)
+            with guard:
+                inside -= 1
+                done += 1
+
+    threads = [threading.Thread(target=contend) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, done) == (1, 5)
+
+
+def test_a_local_lock_ends_with_its_killed_process(tmp_path: Path) -> None:
+    code = f"from ghost_ray import registry; import time\nwith registry.hold({str(tmp_path)!r}, 'refit'):\n"
+    code += " print('held', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    about = registry.holder(str(tmp_path), "refit")
+    assert about is not None
+    assert about["pid"] == process.pid
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert registry.holder(str(tmp_path), "refit") is None
+    with registry.hold(str(tmp_path), "refit"):
+        pass
+
+
+def test_a_dead_holder_on_an_object_store_is_replaced_and_notices_if_it_was_not_dead(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = join(bucket, "expiry")
+    dead = locks._ClaimLock(root, "refit")
+    assert dead.take({"job": "dead"})
+    with pytest.raises(registry.Busy, match="job dead"), registry.hold(root, "refit"):
+        pass
+    monkeypatch.setattr(locks, "_EXPIRY_SECONDS", timedelta(seconds=1).total_seconds())
+    time.sleep(3)
+    with registry.hold(root, "refit") as lock:
+        lock.check()
+        with pytest.raises(JobFailed, match="lost"):
+            dead.check()
+    dead.release()
+
+
+def test_a_living_holder_renews_its_claim(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = join(bucket, "renewal")
+    monkeypatch.setattr(locks, "_RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(locks, "_EXPIRY_SECONDS", 2.0)
+    with registry.hold(root, "refit"):
+        time.sleep(4)
+        with pytest.raises(registry.Busy), registry.hold(root, "refit"):
+            pass
+
+
+def _read_for_ever(root: str, seen: multiprocessing.SimpleQueue, count: int) -> None:
+    versions = set()
+    for _ in range(count):
+        loaded = ghost_ray.load(root)
+        means = loaded.model.gaussians.mean
+        assert loaded.version is not None
+        number = int(loaded.version.split("-")[0])
+        assert (means == number).all()
+        assert loaded.threshold == number
+        versions.add(number)
+    seen.put(versions)
+
+
+def test_a_reader_sees_only_whole_versions_while_they_change(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    promote(root, make_version(root, "0"))
+    context = multiprocessing.get_context("spawn")
+    seen = context.SimpleQueue()
+    reader = context.Process(target=_read_for_ever, args=(root, seen, 1000))
+    reader.start()
+    word = 0
+    while reader.is_alive():
+        word += 1
+        promote(root, make_version(root, str(word)))
+        if word % 7 == 0:
+            commands.prune(PruneConfig(root=root, keep=1))
+        if word % 5 == 0:
+            commands.rollback(RegistryConfig(root=root))
+    reader.join()
+    assert reader.exitcode == 0
+    assert len(seen.get()) > 3
+
+
+def test_leftover_temporary_files_are_not_taken_for_a_pointer(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    version = make_version(root, "a")
+    promote(root, version)
+    (tmp_path / "current.json.12ab34cd.tmp").write_bytes(b'{"vers')
+    assert ghost_ray.load(root).version == version
+    assert kind_of(join(root, "current.json")) == "file"
+
+
+def test_a_version_whose_manifest_names_another_is_refused(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    version = make_version(root, "a")
+    os.rename(tmp_path / "versions" / version, tmp_path / "versions" / f"0009-{version[5:]}")
+    with pytest.raises(InputError, match="its manifest names"):
+        promote(root, "9")
+    assert registry.current(root) is None
+
+
+def test_numbers_that_are_no_numbers_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(str(tmp_path / "x.json"), {"accuracy": float("nan")})
+
+
+def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ghost_ray", *words], capture_output=True, text=True, check=False)
+
+
+def test_the_command_line_does_the_same(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    a, b = make_version(root, "a"), make_version(root, "b")
+    assert run_cli("registry", "promote", root, "1").returncode == 0
+    assert json.loads(run_cli("registry", "promote", root, "2", "--json").stdout)["previous"] == a
+    assert b in run_cli("registry", "list", root).stdout
+    assert "current" in run_cli("registry", "show", root).stdout
+    assert "held" in run_cli("registry", "rollback", root).stdout
+    assert a in run_cli("status", root).stdout
+    assert run_cli("registry", "prune", root, "--keep", "1").returncode == 0
+    wrong = run_cli("registry", "promote", root, "7")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.count("\n") == 1
+    assert "VERSION '7'" in wrong.stderr
