@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ghost_ray.config import JobConfig
+from ghost_ray.gaussians import Gaussians
 from ghost_ray.manifest import Data, Network, provenance
+from ghost_ray.model import Model, ModelManifest, write_model
 from ghost_ray.store import UNKNOWN, ClusteredWriter, Store, StoreManifest, finish_store, row_schema, to_table
 from ghost_ray.store import write_head as write_head_file
 
@@ -97,3 +99,19 @@ def write_store(
     )
     finish_store(str(folder), manifest)
     return Store.open(str(folder))
+
+
+def write_toy_model(folder: Path | str, embedding: np.ndarray, label: np.ndarray, toy: Toy) -> Model:
+    """A model of plain numpy means and standard deviations of the correctly classified rows."""
+    mean = np.zeros((toy.classes, toy.dimensions), np.float32)
+    std, count = np.zeros_like(mean), np.zeros(toy.classes, np.int64)
+    correct = toy.logits(embedding).argmax(1) == label
+    for k in range(toy.classes):
+        rows = embedding[correct & (label == k)].astype(np.float64)
+        count[k] = len(rows)
+        if len(rows) >= 2:
+            mean[k], std[k] = rows.mean(0), rows.std(0, ddof=1)
+    network = Network(name=NETWORK, classes=toy.classes, dimensions=toy.dimensions)
+    manifest = ModelManifest(**provenance(JobConfig()), network=network, rows=int(count.sum()))
+    write_model(str(folder), Gaussians(mean, std, count), None, manifest)
+    return Model.open(str(folder))

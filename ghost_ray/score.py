@@ -1,0 +1,236 @@
+"""``score``: γ for every row of a store or every image, and whether it is accepted.
+
+Plan → choose the threshold → score piece by piece on Ray → one Parquet file with key, pred, score, accepted. The
+threshold is stored with the model, so that a service accepts what this job accepts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ghost_ray.config import ExtractConfig, ScoreConfig
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import output_file, redact, remove_tree
+from ghost_ray.gaussians import Gaussians, gamma, z_sum
+from ghost_ray.manifest import require_same_network
+from ghost_ray.metrics import ROUNDING, threshold_at_known
+from ghost_ray.model import Model, write_threshold
+from ghost_ray.progress import progress
+from ghost_ray.runtime import map_ordered, ray_session
+from ghost_ray.store import UNKNOWN, Piece, Rows, Store
+
+SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("score", pa.float64()), ("accepted", pa.bool_())])
+_ROWS_AT_A_TIME = 1024
+Head = tuple[np.ndarray, np.ndarray] | None  # weight [K, D] and bias [K]
+
+
+def run(config: ScoreConfig) -> dict[str, Any]:
+    """Score as configured; returns counts, the threshold and how it was chosen."""
+    model = Model.open(config.gaussians)
+    rule = _rule(config, model)
+    with output_file(config.out, overwrite=config.overwrite) as handle, _rows_to_score(config, model) as store:
+        with ray_session(config):
+            threshold = rule.settle(model.gaussians)
+            counts = _write_scores(store, model.gaussians, threshold["threshold"], handle)
+        if rule.is_new:
+            _store_threshold(model, threshold)
+        failures = store.manifest.failures if config.data else 0
+    missing = [_class_name(model, index) for index in model.gaussians.missing.tolist()]
+    return {
+        "scores": config.out,
+        "model": config.gaussians,
+        **threshold,
+        "stored": rule.is_new,
+        **counts,
+        "failures": failures,
+        "classes_without_gaussian": missing,
+    }
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the threshold comes about: given, stored with the model before, or chosen on the samples of a store."""
+
+    name: str  # threshold, stored, accept-known or accept-fpr
+    value: float
+    store: Store | None = None
+    stored: dict[str, Any] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        return self.stored is None
+
+    def settle(self, gaussians: Gaussians) -> dict[str, Any]:
+        """The threshold and what it rests on, as thresholds.json holds it."""
+        if self.stored is not None:
+            return self.stored
+        if self.store is None:
+            return {"threshold": self.value, "rule": self.name}
+        scores = np.concatenate([part["score"] for part in _score_store(self.store, gaussians, "choose threshold")])
+        choose = _keeping_knowns if self.name == "accept-known" else _rejecting_unknowns
+        return {
+            "threshold": choose(scores, self.value, redact(self.store.uri)),
+            "rule": self.name,
+            "share": self.value,
+            "store": redact(self.store.uri),
+            "rows": len(scores),
+        }
+
+
+def _rule(config: ScoreConfig, model: Model) -> Rule:
+    """What the options say about the threshold, with the store they name opened and checked."""
+    if config.threshold is not None:
+        return Rule("threshold", config.threshold)
+    if config.accept_known is not None and config.known is not None:
+        store = _open(config.known, "--known", model)
+        if not config.accept_known > 0:
+            raise InputError("--accept-known", config.accept_known, "keeps no known at all", "for example 0.95")
+        if any(group.first_label == UNKNOWN for file in store.files for group in file.groups):
+            raise InputError("--known", redact(store.uri), "has rows without a label", "extract it without --unknown")
+        return Rule("accept-known", config.accept_known, store)
+    if config.accept_fpr is not None and config.unknown is not None:
+        store = _open(config.unknown, "--unknown", model)
+        if any(group.last_label != UNKNOWN for file in store.files for group in file.groups):
+            raise InputError("--unknown", redact(store.uri), "has rows with a label", "extract it with --unknown")
+        return Rule("accept-fpr", config.accept_fpr, store)
+    stored = model.thresholds()
+    if stored is None:
+        raise InputError(
+            "MODEL",
+            redact(config.gaussians),
+            "has no threshold stored with it",
+            "give --threshold X, --accept-known 0.95 --known STORE or --accept-fpr 0.1 --unknown STORE",
+        )
+    return Rule("stored", float(stored["threshold"]), stored=stored)
+
+
+def _keeping_knowns(scores: np.ndarray, share: float, store: str) -> float:
+    threshold = threshold_at_known(scores, share)
+    if math.isinf(threshold):
+        outside = np.isneginf(scores).mean()
+        problem = f"cannot be kept: {outside:.2%} of the knowns of {store} are predicted as classes without a Gaussian"
+        raise InputError("--accept-known", share, problem, f"at most {1 - outside:.4f}, or fit on more images")
+    return threshold
+
+
+def _rejecting_unknowns(scores: np.ndarray, share: float, store: str) -> float:
+    """The lowest threshold that accepts at most a share of the unknowns: just above the first one too many."""
+    descending = np.sort(scores)[::-1]
+    allowed = math.floor(share * len(scores) + ROUNDING)
+    first_rejected = descending[allowed] if allowed < len(scores) else -np.inf
+    return float(np.nextafter(first_rejected, np.inf))
+
+
+def _store_threshold(model: Model, threshold: dict[str, Any]) -> None:
+    try:
+        write_threshold(model.uri, threshold)
+    except OSError as error:
+        problem = f"the threshold cannot be stored with it: {one_line(error)}"
+        raise InputError("MODEL", redact(model.uri), problem, "make it writable, or copy it") from None
+
+
+def _open(uri: str, field: str, model: Model) -> Store:
+    store = Store.open(uri, field)
+    network = model.manifest.network
+    require_same_network(network, f"MODEL {redact(model.uri)}", store.manifest.network, redact(uri), field)
+    if store.rows == 0:
+        raise InputError(field, redact(uri), "is empty: it has no rows", "extract or import some images into it")
+    return store
+
+
+@contextlib.contextmanager
+def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
+    """The store that was named, or one made of the images for as long as the block lasts."""
+    if config.store is not None:
+        yield _open(config.store, "--store", model)
+        return
+    from ghost_ray import extract
+    from ghost_ray.extract.plan import make_plan
+
+    # Beside the result rather than in a local temporary folder: workers on other machines write into it.
+    place = f"{config.out}.store"
+    network = model.manifest.network
+    settings = ExtractConfig.model_validate(
+        {
+            "data": config.data,
+            "model": config.network or network.name,
+            "weights": config.weights,
+            "batch_size": config.batch_size,
+            "unknown": True,
+            "out": place,
+            "overwrite": True,
+            "address": config.address,
+            "num_cpus": config.num_cpus,
+        }
+    )
+    # Before a million images are embedded for nothing.
+    found = make_plan(settings).network
+    require_same_network(network, f"MODEL {redact(model.uri)}", found, settings.model, "--network")
+    extract.run(settings)
+    try:
+        yield _open(place, "--data", model)
+    finally:
+        remove_tree(place)
+
+
+def _write_scores(store: Store, gaussians: Gaussians, threshold: float, handle: pa.NativeFile) -> dict[str, Any]:
+    """Stream key, pred, score, accepted into ``handle``; returns the counts."""
+    counts = {"rows": 0, "accepted": 0, "knowns": 0, "knowns_accepted": 0, "knowns_correct_and_accepted": 0}
+    with pq.ParquetWriter(handle, SCHEMA) as writer:
+        for part in _score_store(store, gaussians, "score"):
+            accepted = part["score"] >= threshold
+            columns = [part["key"], pa.array(part["pred"]), pa.array(part["score"]), pa.array(accepted)]
+            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+            known = part["label"] != UNKNOWN
+            counts["rows"] += len(accepted)
+            counts["accepted"] += int(accepted.sum())
+            counts["knowns"] += int(known.sum())
+            counts["knowns_accepted"] += int((known & accepted).sum())
+            counts["knowns_correct_and_accepted"] += int((accepted & (part["label"] == part["pred"])).sum())
+    return counts
+
+
+def _score_store(store: Store, gaussians: Gaussians, title: str) -> Iterator[dict[str, Any]]:
+    """Key, label, pred and score of every row, piece by piece in the store's order."""
+    with progress(title, store.rows, "rows") as shown:
+        for piece, part in map_ordered(_score_piece, store.pieces(), store, store.head(), gaussians):
+            yield part
+            shown.advance(piece.rows)
+
+
+def _score_piece(piece: Piece, store: Store, head: Head, gaussians: Gaussians) -> dict[str, Any]:
+    rows = store.read(piece, keys=True)
+    try:
+        distance = z_sum(rows.embedding, rows.pred, gaussians.mean, gaussians.inverse_std)
+        score = gamma(top_logits(rows, head), distance, gaussians.present[rows.pred])
+    except ValueError as error:
+        store.refuse_non_finite(rows, piece)
+        raise InputError("STORE", redact(store.uri), f"rows/{piece.file}: {one_line(error)}", "extract again") from None
+    return {"key": rows.key, "label": rows.label, "pred": rows.pred, "score": score}
+
+
+def top_logits(rows: Rows, head: Head) -> np.ndarray:
+    """The logit of each row's predicted class [n] float64: stored, or one row of the head instead of all K."""
+    if rows.logits is not None:
+        return np.asarray(rows.logits[np.arange(len(rows)), rows.pred], np.float64)
+    assert head is not None, "a store without logits has a head"
+    weight, bias = head
+    top = np.empty(len(rows))
+    for start in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = slice(start, start + _ROWS_AT_A_TIME)
+        pred = rows.pred[part]
+        top[part] = np.einsum("bd,bd->b", rows.embedding[part], weight[pred], dtype=np.float64) + bias[pred]
+    return top
+
+
+def _class_name(model: Model, index: int) -> str:
+    names = model.manifest.class_names
+    return names[index] if names is not None and index < len(names) else str(index)

@@ -1,0 +1,170 @@
+"""The score job against plain numpy, its thresholds, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from stores import Toy, write_store, write_toy_model
+
+from ghost_ray.config import ScoreConfig
+from ghost_ray.errors import InputError
+from ghost_ray.score import run
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+
+@pytest.fixture(scope="module")
+def toy() -> Toy:
+    return Toy.make(np.random.default_rng(0))
+
+
+@pytest.fixture
+def place(tmp_path: Path, toy: Toy) -> Path:
+    """A model and three stores of its network."""
+    rng = np.random.default_rng(1)
+    write_toy_model(tmp_path / "model", *toy.known(rng, 500), toy)
+    write_store(tmp_path / "test", *toy.known(rng, 300), toy, group_rows=32)
+    write_store(tmp_path / "val", *toy.known(rng, 200), toy)
+    write_store(tmp_path / "unknown", toy.unknown(rng, 150), None, toy)
+    return tmp_path
+
+
+def config(place: Path, **options: object) -> ScoreConfig:
+    given = {"gaussians": str(place / "model"), "store": str(place / "test"), "out": str(place / "scores.parquet")}
+    return ScoreConfig.model_validate(given | options)
+
+
+def plain_gamma(place: Path, toy: Toy, store: str) -> tuple[np.ndarray, np.ndarray]:
+    """γ and labels of a store's rows, written out in numpy float64."""
+    from safetensors.numpy import load_file
+
+    table = pq.ParquetDataset(place / store / "rows").read()
+    embedding = np.stack(table["embedding"].to_numpy()).astype(np.float64)
+    pred, label = table["pred"].to_numpy(), table["label"].to_numpy()
+    gaussians = load_file(place / "model" / "gaussians.safetensors")
+    mean, std = gaussians["mean"][pred].astype(np.float64), gaussians["std"][pred].astype(np.float64)
+    logit = (embedding * toy.weight[pred]).sum(1) + toy.bias[pred]
+    return logit / (np.abs(embedding - mean) / std).sum(1), label
+
+
+def test_scores_are_gamma_in_the_stores_order(place: Path, toy: Toy) -> None:
+    result = run(config(place, threshold=0.1))
+    table = pq.read_table(place / "scores.parquet")
+    assert table.schema.names == ["key", "pred", "score", "accepted"]
+    expected, label = plain_gamma(place, toy, "test")
+    np.testing.assert_allclose(table["score"].to_numpy(), expected, rtol=1e-6)
+    accepted = table["accepted"].to_numpy()
+    np.testing.assert_array_equal(accepted, table["score"].to_numpy() >= 0.1)
+    correct = table["pred"].to_numpy() == label
+    assert result["rows"] == result["knowns"] == 300
+    assert result["accepted"] == result["knowns_accepted"] == accepted.sum()
+    assert result["knowns_correct_and_accepted"] == (accepted & correct).sum()
+    keys = pq.ParquetDataset(place / "test" / "rows").read()["key"]
+    assert table["key"].to_pylist() == keys.to_pylist()
+
+
+def test_stored_logits_serve_as_well_as_a_head(place: Path, toy: Toy) -> None:
+    embedding, label = toy.known(np.random.default_rng(5), 100)
+    write_store(place / "a", embedding, label, toy)
+    write_store(place / "b", embedding, label, toy, stored_logits=True)
+    found = []
+    for name in "ab":
+        run(config(place, threshold=0, store=str(place / name), out=str(place / f"{name}.parquet")))
+        found.append(pq.read_table(place / f"{name}.parquet")["score"].to_numpy())
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 1.0])
+def test_accept_known_keeps_that_share_and_hardly_more(place: Path, toy: Toy, share: float) -> None:
+    result = run(config(place, store=str(place / "val"), accept_known=share, known=str(place / "val")))
+    assert result["accepted"] == np.ceil(share * 200)
+    kept = np.sort(plain_gamma(place, toy, "val")[0])[::-1][: result["accepted"]]
+    assert result["threshold"] == pytest.approx(kept[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_accept_fpr_takes_the_lowest_threshold_allowed(place: Path, toy: Toy, share: float) -> None:
+    result = run(config(place, store=str(place / "unknown"), accept_fpr=share, unknown=str(place / "unknown")))
+    assert result["accepted"] == np.floor(share * 150)
+    if share < 1:
+        below = np.nextafter(result["threshold"], -np.inf)
+        again = run(config(place, store=str(place / "unknown"), threshold=below, overwrite=True))
+        assert again["accepted"] > share * 150
+
+
+def test_chosen_threshold_is_stored_and_used_next_time(place: Path) -> None:
+    with pytest.raises(InputError, match=r"no threshold stored.*--accept-known"):
+        run(config(place))
+    assert not (place / "scores.parquet").exists()
+    chosen = run(config(place, accept_known=0.9, known=str(place / "val")))
+    stored = json.loads((place / "model" / "thresholds.json").read_text())
+    assert stored == {
+        "threshold": chosen["threshold"],
+        "rule": "accept-known",
+        "share": 0.9,
+        "store": str(place / "val"),
+        "rows": 200,
+    }
+    again = run(config(place, overwrite=True))
+    assert again["threshold"] == chosen["threshold"]
+    assert (again["stored"], chosen["stored"]) == (False, True)
+
+
+def test_class_without_gaussian_is_rejected_and_named(place: Path, toy: Toy) -> None:
+    rng = np.random.default_rng(2)
+    embedding, label = toy.known(rng, 500)
+    write_toy_model(place / "partial", embedding[label != 3], label[label != 3], toy)
+    result = run(config(place, gaussians=str(place / "partial"), threshold=-1e300))
+    table = pq.read_table(place / "scores.parquet")
+    of_class = table["pred"].to_numpy() == 3
+    assert of_class.any()
+    assert np.isneginf(table["score"].to_numpy()[of_class]).all()
+    assert result["accepted"] == (~of_class).sum()
+    assert result["classes_without_gaussian"] == ["3"]
+    with pytest.raises(InputError, match="classes without a Gaussian"):
+        run(config(place, gaussians=str(place / "partial"), accept_known=1.0, known=str(place / "val"), overwrite=True))
+
+
+def test_another_network_is_refused_naming_both(place: Path, toy: Toy) -> None:
+    embedding, label = toy.known(np.random.default_rng(3), 50)
+    write_store(place / "other", embedding, label, toy, network={"name": "resnet"})
+    for options in ({"store": str(place / "other")}, {"accept_known": 0.9, "known": str(place / "other")}):
+        with pytest.raises(InputError, match=r"resnet \(K=5.*toy \(K=5"):
+            run(config(place, **({"threshold": 0.0} if "store" in options else {}), **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"gaussians": "nowhere", "threshold": 0}, "does not exist"),
+        ({"store": "nowhere", "threshold": 0}, "does not exist"),
+        ({"accept_known": 0.9, "known": "unknown"}, "without a label"),
+        ({"accept_known": 0.0, "known": "val"}, "keeps no known"),
+        ({"accept_fpr": 0.1, "unknown": "val"}, "with a label"),
+        ({"store": "empty", "threshold": 0}, "empty"),
+        ({"store": "nan", "threshold": 0}, "row 7 holds a NaN"),
+        ({"threshold": 0, "out": "test"}, "is a folder"),
+    ],
+)
+def test_wrong_input_is_refused(place: Path, toy: Toy, options: dict[str, object], problem: str) -> None:
+    embedding, label = toy.known(np.random.default_rng(4), 20)
+    write_store(place / "empty", embedding[:0], label[:0], toy)
+    embedding[7, 2] = np.nan
+    write_store(place / "nan", embedding, label, toy, pred=label)
+    at = {k: str(place / v) if isinstance(v, str) else v for k, v in options.items()}
+    with pytest.raises(InputError, match=problem):
+        run(config(place, **at))
+    assert not (place / "scores.parquet").exists()
+    assert not (place / "scores.parquet.partial").exists()
+
+
+def test_existing_result_is_kept_without_overwrite(place: Path) -> None:
+    run(config(place, threshold=0.5))
+    before = (place / "scores.parquet").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        run(config(place, threshold=0.1))
+    assert (place / "scores.parquet").read_bytes() == before
