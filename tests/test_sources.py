@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import tarfile
+import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image as PILImage
 
 from ghost_ray.errors import InputError
+from ghost_ray.files import resolve
 from ghost_ray.sources import (
     DecodeError,
     Source,
@@ -311,7 +315,7 @@ def test_tar_labels_from_cls_and_json(tmp_path: Path) -> None:
 def test_scanning_a_tar_reads_no_image(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", [("a.jpg", b"x" * (8 << 20)), ("a.cls", b"1"), ("b.jpg", b"y" * (8 << 20))])
 
-    class Counted:
+    class Counted(pa.fs.LocalFileSystem):
         read = 0
 
         def open_input_file(self, path: str) -> object:
@@ -417,6 +421,7 @@ def test_repeated_keys_are_refused(tmp_path: Path) -> None:
     assert "'a.tar/a.png' more than once" in refusal(tmp_path / "a.tar")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_keys_stay_inside_and_on_one_line(name: str) -> None:
     key = safe_key(name)
@@ -541,7 +546,7 @@ def test_classes_files_that_are_wrong(tmp_path: Path, name: str, text: str) -> N
 # --- selection ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 5), st.integers(0, 3), st.randoms())
 def test_selection(count: int, limit: int, per_class: int, seed: int, random) -> None:
     rows = [(f"{i}.png", "abc"[i % 3] if i % 7 else None) for i in range(count)]
@@ -670,7 +675,7 @@ def test_what_is_no_picture(kind: str) -> None:
     assert "0x" not in str(caught.value)  # the same file fails with the same words every time
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(PICTURES)), st.data())
 @pytest.mark.filterwarnings("ignore")
 def test_rotten_bytes_decode_or_fail_with_one_line(kind: str, draws) -> None:
@@ -684,3 +689,74 @@ def test_rotten_bytes_decode_or_fail_with_one_line(kind: str, draws) -> None:
         outcome = str(error)
     assert outcome
     assert "\n" not in outcome
+
+
+# --- an object store ----------------------------------------------------------------------------------------
+
+
+class FlakyStore:
+    """A real S3 endpoint on loopback that answers every `period`-th request with an error."""
+
+    def __init__(self) -> None:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self.period, self.requests = 0, 0
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def _answer(self, environ: dict, start_response) -> object:
+        self.requests += 1
+        if self.period and self.requests % self.period == 0:
+            start_response("503 Slow Down", [("Content-Length", "0")])
+            return [b""]
+        return self._app(environ, start_response)
+
+    def uri(self, path: str) -> str:
+        return f"s3://user:password@{path}?endpoint_override=127.0.0.1:{self._server.port}&scheme=http"
+
+    def close(self) -> None:
+        self._server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[FlakyStore]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    store = FlakyStore()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("period", [0, 10])
+def test_every_kind_on_an_object_store(tmp_path: Path, store: FlakyStore, period: int) -> None:
+    images = images_of(40)
+    folder = write_folder(tmp_path / "folder", images)
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "tables").mkdir()
+    for shard in range(2):
+        part = images[shard * 20 : shard * 20 + 20]
+        write_tar(tmp_path / "tars" / f"{shard}.tar", tar_members(part))
+        write_parquet(tmp_path / "tables" / f"{shard}.parquet", part)
+    write_list(tmp_path / "val.txt", folder, images)
+
+    bucket = f"bucket{period}"
+    store.period = 0
+    remote, _ = resolve(store.uri(bucket) + "&allow_bucket_creation=true")
+    remote.create_dir(bucket)
+    pa.fs.copy_files(str(tmp_path), bucket, destination_filesystem=remote)
+    store.period = period
+    before = store.requests
+    for name in ("folder", "tars", "tables", "val.txt"):
+        root = store.uri(f"{bucket}/folder") if name == "val.txt" else None
+        local_root = folder if name == "val.txt" else None
+        found = open_source(store.uri(f"{bucket}/{name}"), root=root)
+        local = open_source(str(tmp_path / name), root=local_root)
+        assert not found.failures
+        assert found.items.equals(local.items)
+        assert found.fingerprint == local.fingerprint
+        assert content(found) == content(local)
+        assert "password" not in found.uri
+    assert store.requests > before
+    store.period = 0
+    assert [image.error for image in found.reader.read(make_items(["x"], ["x"], [None]))] == ["does not exist"]

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
+from ghost_ray.sources.retry import retried
 
 # What Pillow opens and people keep classifiers' images in. Compared in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -77,8 +78,12 @@ class Source:
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
     """A whole file; OSError where that does not work."""
-    with filesystem.open_input_file(path) as handle:
-        return bytes(handle.read())
+
+    def read() -> bytes:
+        with filesystem.open_input_file(path) as handle:
+            return bytes(handle.read())
+
+    return retried(filesystem, read)
 
 
 @dataclass(frozen=True)

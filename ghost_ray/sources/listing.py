@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.sources.base import Failure, safe_key
+from ghost_ray.sources.retry import retried
 
 _LISTERS = 16  # requests to an object store at a time
 
@@ -83,8 +84,8 @@ def _select(filesystem: fs.FileSystem, folder: str, listing: Listing) -> None:
     """One request a subfolder, several at a time, each answer turned into columns before the next is held."""
 
     def below(path: str, recursive: bool) -> list[fs.FileInfo]:
-        found: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(path, recursive=recursive))
-        return found
+        selector = fs.FileSelector(path, recursive=recursive)
+        return retried(filesystem, lambda: list(filesystem.get_file_info(selector)))
 
     def add(infos: Iterable[fs.FileInfo]) -> None:
         for info in infos:

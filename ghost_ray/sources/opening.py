@@ -6,13 +6,14 @@ import posixpath
 
 from pyarrow import fs
 
-from ghost_ray.errors import InputError, nearest
+from ghost_ray.errors import InputError, nearest, one_line
 from ghost_ray.files import redact, resolve
 from ghost_ray.sources import parquet, tars
 from ghost_ray.sources.base import Source, is_image
 from ghost_ray.sources.folders import flat_source, folder_source
 from ghost_ray.sources.listing import Listing, list_files
 from ghost_ray.sources.lists import list_source
+from ghost_ray.sources.retry import retried
 from ghost_ray.sources.shards import is_shard, shard_source
 
 FORMATS = ("folder", "flat", "webdataset", "parquet", "list")
@@ -43,9 +44,9 @@ def open_source(uri: str, format: str | None = None, root: str | None = None) ->
     shown = redact(uri)
     filesystem, path = resolve(uri, "--data")
     try:
-        found = filesystem.get_file_info(path)
+        found = retried(filesystem, lambda: filesystem.get_file_info(path))
     except OSError as error:
-        raise InputError("--data", shown, f"cannot be reached: {error}") from error
+        raise InputError("--data", shown, f"cannot be reached: {one_line(error)}") from error
     if found.type == fs.FileType.NotFound:
         raise InputError("--data", shown, "does not exist", "a folder of images, shards or an image list")
     if found.type == fs.FileType.File:

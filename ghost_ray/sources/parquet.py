@@ -6,6 +6,7 @@ import json
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyarrow import fs
 
 from ghost_ray.errors import InputError
 from ghost_ray.sources.base import Failure, Image, make_items, read_error
+from ghost_ray.sources.retry import attempts, retried
 from ghost_ray.sources.shards import Scan, runs_of_one_file
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
@@ -26,21 +28,26 @@ _BUFFER = 4 << 20  # streamed from the file: a row group may be larger than memo
 def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
     """Rows and labels of one file from its footer and its label column; no image is touched."""
     try:
-        with filesystem.open_input_file(posixpath.join(base, file)) as handle:
-            parquet = pq.ParquetFile(handle)
-            schema = parquet.schema_arrow
-            image_column(schema, file)
-            label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
-            rows = parquet.metadata.num_rows
-            labels = pa.nulls(rows, pa.string())
-            if label is not None:
-                labels = parquet.read([label])[label].combine_chunks().cast(pa.string())
+        schema, label, labels = retried(filesystem, lambda: _labels(filesystem, posixpath.join(base, file)))
     except (OSError, pa.ArrowException) as error:
         return Scan(make_items([], [], []), [Failure(file, "read", read_error(error))])
+    image_column(schema, file)
+    rows = len(labels)
     keys = [f"{file}/{row:08d}" for row in range(rows)]
     files = pa.repeat(pa.scalar(file), rows)
     items = make_items(keys, files, labels.dictionary_encode(), starts=range(rows))
     return Scan(items, [], _class_names(schema, label))
+
+
+def _labels(filesystem: fs.FileSystem, path: str) -> tuple[pa.Schema, str | None, pa.Array]:
+    """Schema, name of the label column, and the labels as strings (null where there is no such column)."""
+    with filesystem.open_input_file(path) as handle:
+        parquet = pq.ParquetFile(handle)
+        schema = parquet.schema_arrow
+        label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+        if label is None:
+            return schema, None, pa.nulls(parquet.metadata.num_rows, pa.string())
+        return schema, label, parquet.read([label])[label].combine_chunks().cast(pa.string())
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,18 @@ class ParquetReader:
         for file, run in runs_of_one_file(items):
             wanted = dict(zip(run["start"].to_pylist(), run["key"].to_pylist(), strict=True))
             try:
-                handle = self.filesystem.open_input_file(posixpath.join(self.base, file))
-                parquet = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)
+                parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, file)))
             except (OSError, pa.ArrowException) as error:
                 yield from (Image(key, None, read_error(error)) for key in wanted.values())
                 continue
-            with handle:
-                yield from _rows(parquet, image_column(parquet.schema_arrow, file), wanted)
+            with parquet:
+                yield from _rows(self.filesystem, parquet, image_column(parquet.schema_arrow, file), wanted)
+
+    def _open(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(path, filesystem=self.filesystem, pre_buffer=False, buffer_size=_BUFFER)
 
 
-def _rows(parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
+def _rows(filesystem: fs.FileSystem, parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
     """The wanted rows, row group by row group; a broken group costs no other."""
     groups = range(parquet.num_row_groups)
     ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
@@ -71,16 +80,20 @@ def _rows(parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Itera
     for group in np.unique(places).tolist():
         keys = {row: key for (row, key), place in zip(wanted.items(), places, strict=True) if place == group}
         first = int(ends[group]) - parquet.metadata.row_group(group).num_rows
-        try:
-            yield from _rows_of_group(parquet, group, first, column, keys)
-        except (OSError, pa.ArrowException) as error:
-            yield from (Image(key, None, read_error(error)) for key in keys.values())
+        for last in attempts(filesystem):
+            try:
+                yield from _rows_of_group(parquet, group, first, column, keys)
+                break
+            except (OSError, pa.ArrowException) as error:
+                if last or not isinstance(error, OSError):
+                    yield from (Image(key, None, read_error(error)) for key in keys.values())
+                    break
 
 
 def _rows_of_group(
     parquet: pq.ParquetFile, group: int, first: int, column: str, keys: dict[int, str]
 ) -> Iterator[Image]:
-    """Takes each row out of `keys` as it is read, so that the caller sees which are left."""
+    """Takes each row out of `keys` as it is read, so that the next attempt reads what is left."""
     for batch in parquet.iter_batches(_ROWS_AT_A_TIME, row_groups=[group], columns=[column], use_threads=False):
         values = batch.column(0)
         data = pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values

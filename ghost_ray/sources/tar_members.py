@@ -1,6 +1,6 @@
 """The members of a tar from its headers alone.
 
-Python's `tarfile` stops at the first rotten header and spends five times as long on each; this walk knows ustar,
+Python's `tarfile` stops at the first rotten header and spends three times as long on each; this walk knows ustar,
 GNU long names and pax paths, which is what data sets are packed with.
 """
 
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyarrow import fs
 
 from ghost_ray.sources.base import Failure, safe_key
+from ghost_ray.sources.retry import retried
 
 BLOCK = 512
 LOOK_AHEAD = 32 << 10  # header, label and next header usually arrive with one request
@@ -33,6 +35,7 @@ class Member(NamedTuple):
 class Window:
     """Small reads at increasing offsets, a few of them served by each request."""
 
+    filesystem: fs.FileSystem
     handle: pa.NativeFile
     length: int
     _offset: int = 0
@@ -41,7 +44,9 @@ class Window:
     def read(self, offset: int, count: int) -> bytes:
         at = offset - self._offset
         if at < 0 or at + count > len(self._held):
-            self._held, self._offset, at = self.handle.read_at(max(count, LOOK_AHEAD), offset), offset, 0
+            wanted = max(count, LOOK_AHEAD)
+            self._held = retried(self.filesystem, lambda: self.handle.read_at(wanted, offset))
+            self._offset, at = offset, 0
         return self._held[at : at + count]
 
 

@@ -6,11 +6,13 @@ import json
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs
 
 from ghost_ray.sources.base import Failure, Image, is_image, make_items, read_error
+from ghost_ray.sources.retry import retried
 from ghost_ray.sources.shards import Scan, runs_of_one_file
 from ghost_ray.sources.tar_members import LOOK_AHEAD, MAX_SIDECAR, Member, Window, members
 
@@ -24,8 +26,9 @@ def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
     labels: dict[str, tuple[int, str]] = {}
     failures: list[Failure] = []
     try:
-        with filesystem.open_input_file(posixpath.join(base, file)) as handle:
-            window = Window(handle, handle.size())
+        path = posixpath.join(base, file)
+        with retried(filesystem, lambda: filesystem.open_input_file(path)) as handle:
+            window = Window(filesystem, handle, handle.size())
             for member in members(window, file, failures):
                 stem, suffix = posixpath.splitext(member.name)
                 if is_image(member.name):
@@ -55,14 +58,15 @@ class TarReader:
         for file, run in runs_of_one_file(items):
             columns = (run[name].to_pylist() for name in ("key", "start", "size"))
             ranges = list(zip(*columns, strict=True))
+            path = posixpath.join(self.base, file)
             try:
-                handle = self.filesystem.open_input_file(posixpath.join(self.base, file))
+                handle = retried(self.filesystem, partial(self.filesystem.open_input_file, path))
             except (OSError, pa.ArrowException) as error:
                 yield from (Image(key, None, read_error(error)) for key, _, _ in ranges)
                 continue
             with handle:
                 for together in _neighbours(ranges):
-                    yield from _read_together(handle, together)
+                    yield from _read_together(self.filesystem, handle, together)
 
 
 def _plain_label(content: bytes) -> str | None:
@@ -97,17 +101,19 @@ def _neighbours(ranges: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, 
         yield together
 
 
-def _read_together(handle: pa.NativeFile, ranges: list[tuple[str, int, int]]) -> Iterator[Image]:
+def _read_together(
+    filesystem: fs.FileSystem, handle: pa.NativeFile, ranges: list[tuple[str, int, int]]
+) -> Iterator[Image]:
     first = ranges[0][1]
     end = ranges[-1][1] + ranges[-1][2]
     try:
-        held = handle.read_at(end - first, first)
+        held = retried(filesystem, lambda: handle.read_at(end - first, first))
     except (OSError, pa.ArrowException) as error:
         if len(ranges) == 1:
             yield Image(ranges[0][0], None, read_error(error))
             return
         for one in ranges:
-            yield from _read_together(handle, [one])
+            yield from _read_together(filesystem, handle, [one])
         return
     for key, start, size in ranges:
         data = held[start - first : start - first + size]
