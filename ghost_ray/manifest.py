@@ -45,6 +45,7 @@ class Network(Part):
         """Whether both are one network; where a digest is not known, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
         shapes = shapes and self.restricted_to == other.restricted_to
+        shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
             return shapes and self.weights_sha256 == other.weights_sha256
         return shapes and self.name == other.name
