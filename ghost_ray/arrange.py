@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from ghost_ray.store import ClusteredWriter, RowFile
 
 BUCKET_BYTES = 192 << 20
 MAX_BUCKETS = 512
+
+Filters = list[tuple[str, str, Any]]
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,15 @@ def hash_keys(keys: pa.Array) -> np.ndarray:
     return hash_array(np.asarray(keys.to_numpy(zero_copy_only=False), dtype=object), categorize=False)
 
 
-def arrange(inputs: Sequence[str], folder: str, schema: pa.Schema, classes: int) -> list[RowFile]:
+def arrange(
+    inputs: Sequence[str], folder: str, schema: pa.Schema, classes: int, filters: Filters | None = None
+) -> list[RowFile]:
     """Write the rows of the Parquet files ``inputs`` into ``folder``/rows, clustered; duplicates of a key are dropped.
+
+    Parameters
+    ----------
+    filters : list of (column, operator, value), optional
+        Only the rows of the inputs for which all of these hold.
 
     Returns
     -------
@@ -83,7 +93,7 @@ def arrange(inputs: Sequence[str], folder: str, schema: pa.Schema, classes: int)
     row_bytes = 4 * sum(f.type.list_size for f in schema if pa.types.is_fixed_size_list(f.type))
     parts = [list(part) for part in _groups_of(inputs, 16)]
     counts = np.zeros(classes + 1, np.int64)
-    for _, part_counts in map_ordered(_count_labels, parts, classes):
+    for _, part_counts in map_ordered(_count_labels, parts, classes, filters):
         counts += part_counts
     rows = int(counts.sum())
     per_bucket = max(1, BUCKET_BYTES // row_bytes, -(-rows // MAX_BUCKETS))
@@ -92,7 +102,7 @@ def arrange(inputs: Sequence[str], folder: str, schema: pa.Schema, classes: int)
         return []
 
     split = ray.remote(num_cpus=1, num_returns=buckets.count, max_retries=5)(_split)
-    shuffled = [split.remote(part, schema, buckets) for part in parts]
+    shuffled = [split.remote(part, schema, buckets, filters) for part in parts]
     columns = [[row] if buckets.count == 1 else list(row) for row in shuffled]
     merge = ray.remote(num_cpus=1, max_retries=5)(_merge)
     merged = [merge.remote(b, folder, schema, *[column[b] for column in columns]) for b in range(buckets.count)]
@@ -110,22 +120,24 @@ def _groups_of(items: Sequence[str], size: int) -> list[Sequence[str]]:
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
-def _count_labels(part: Sequence[str], classes: int) -> np.ndarray:
+def _count_labels(part: Sequence[str], classes: int, filters: Filters | None) -> np.ndarray:
     counts = np.zeros(classes + 1, np.int64)
     for uri in part:
-        filesystem, path = resolve(uri)
-        labels = pq.read_table(path, filesystem=filesystem, columns=["label"], use_threads=False).column("label")
+        labels = _read(uri, ["label"], filters).column("label")
         counts += np.bincount(labels.to_numpy() + 1, minlength=classes + 1)
     return counts
 
 
-def _split(part: Sequence[str], schema: pa.Schema, buckets: Buckets) -> list[pa.Table] | pa.Table:
+def _read(uri: str, columns: list[str], filters: Filters | None) -> pa.Table:
+    filesystem, path = resolve(uri)
+    return pq.read_table(path, filesystem=filesystem, columns=columns, filters=filters, use_threads=False)
+
+
+def _split(
+    part: Sequence[str], schema: pa.Schema, buckets: Buckets, filters: Filters | None
+) -> list[pa.Table] | pa.Table:
     """Cut the rows of some input files by bucket; a list of ``buckets.count`` tables (one alone, not in a list)."""
-    tables = []
-    for uri in part:
-        filesystem, path = resolve(uri)
-        tables.append(pq.read_table(path, filesystem=filesystem, columns=schema.names, use_threads=False).cast(schema))
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables([_read(uri, schema.names, filters).cast(schema) for uri in part])
     bucket = buckets.of(table.column("label").to_numpy(), hash_keys(table.column("key").combine_chunks()))
     order = np.argsort(bucket, kind="stable")
     table = table.take(pa.array(order))

@@ -1,0 +1,106 @@
+"""How many embedding actors there are and what every task reserves, from what the cluster has."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from ghost_ray.config import NetworkConfig
+from ghost_ray.errors import InputError
+from ghost_ray.progress import say
+
+_CPU_ACTORS_SHARE = 0.4  # of all CPUs: the actors' reservation must leave room for reading and writing
+_WAIT_SECONDS = 45.0
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The embedding actors and the tasks beside them; CPU and GPU counts are Ray's logical ones."""
+
+    min_actors: int
+    max_actors: int
+    actor_cpus: float
+    actor_gpus: float
+    threads: int  # of torch in an actor without a GPU
+    decode_cpus: float
+    write_cpus: float = 0.1
+
+
+def plan_pool(config: NetworkConfig, blocks: int, *, may_grow: bool) -> Pool:
+    """Size the pool for the connected cluster.
+
+    Parameters
+    ----------
+    blocks : int
+        Units of work; more actors than that would stand idle.
+    may_grow : bool
+        Whether nodes may still join, as in a cluster that scales itself: then a pool that does not fit is waited
+        for, for less than a minute, before it is refused.
+    """
+    gpus = config.gpus_per_actor
+    nodes = _nodes()
+    if gpus is None:
+        gpus = 1.0 if any(node["GPU"] > 0 for node in nodes) else 0.0
+    wanted = _limits(config.actors)
+    if config.precision == "fp16" and not gpus:
+        raise InputError("--precision", "fp16", "is for GPUs, and the actors have none", "bf16 or fp32")
+    if gpus:
+        nodes = _wait_for(gpus, wanted[0] if wanted else 1, may_grow)
+        room = _room(nodes, gpus)
+        low, high = wanted or (room, room)
+        return Pool(min(low, max(1, blocks)), max(1, min(high, blocks)), 0, gpus, 1, 1)
+    cpus = sum(node["CPU"] for node in nodes)
+    low, high = wanted or (max(1, int(cpus)),) * 2
+    low, high = max(1, min(low, blocks)), max(1, min(high, blocks))
+    share = math.floor(1000 * _CPU_ACTORS_SHARE * cpus / high) / 1000
+    threads = max(1, int(cpus) // high)
+    return Pool(low, high, max(0.001, share), 0, threads, 0.5)
+
+
+def _limits(actors: str | None) -> tuple[int, int] | None:
+    if actors is None:
+        return None
+    low, _, high = actors.partition(":")
+    return int(low), int(high or low)
+
+
+def _nodes() -> list[dict[str, float]]:
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [{"CPU": node.get("CPU", 0.0), "GPU": node.get("GPU", 0.0)} for node in alive]
+
+
+def _room(nodes: list[dict[str, float]], gpus: float) -> int:
+    """Actors that fit: one on a fraction of a GPU, or on whole GPUs of one node."""
+    return sum(int(node["GPU"] / gpus + 1e-9) for node in nodes)
+
+
+def _wait_for(gpus: float, actors: int, may_grow: bool) -> list[dict[str, float]]:
+    """The nodes, once ``actors`` of them fit."""
+    deadline = time.monotonic() + (_WAIT_SECONDS if may_grow else 0)
+    told = False
+    while True:
+        nodes = _nodes()
+        room = _room(nodes, gpus)
+        if room >= actors:
+            return nodes
+        have = ", ".join(f"{node['GPU']:g}" for node in nodes) or "none"
+        problem = f"{actors} actors with {gpus:g} GPUs each do not fit: the nodes have {have} GPUs, room for {room}"
+        if time.monotonic() >= deadline:
+            field = "--gpus-per-actor" if room == 0 else "--actors"
+            value = f"{gpus:g}" if room == 0 else actors
+            raise InputError(field, value, problem, "see `ray status`; --gpus-per-actor 0 runs on CPUs")
+        if not told:
+            say(f"extract: {problem}; waiting {_WAIT_SECONDS:.0f} s for nodes to join")
+            _ask_autoscaler(gpus, actors)
+            told = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _ask_autoscaler(gpus: float, actors: int) -> None:
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=[{"GPU": gpus}] * actors)
