@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 ROWS_IN_CACHE = 256  # rows of a thousand float64 that stay in a core's second-level cache
 
@@ -47,6 +48,11 @@ def normalise(embedding: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         rows /= np.where(norm > 0, norm, 1.0)[:, None]
         result[part] = rows
     return result
+
+
+def writable(array: Array) -> Array:
+    """The array, or a copy where it is read-only, as what comes out of an object store is."""
+    return array if array.flags.writeable else array.copy()
 
 
 def groups(index: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:

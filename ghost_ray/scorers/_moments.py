@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import Floats
+from ghost_ray.scorers._common import Floats, writable
 from ghost_ray.scorers.base import Batch, Ints, State
 
 LEAST_RIDGE = 1e-9  # relative to the mean variance
@@ -39,8 +39,9 @@ class ClassMoments(State):
         total = self.count[classes] + count
         moved = mean - self.mean[classes]
         weighted = moved * np.sqrt(self.count[classes] * count / total)[:, None]
-        self.scatter = self.scatter + scatter + weighted.T @ weighted
-        self.mean, self.count = self.mean.copy(), self.count.copy()
+        self.count, self.mean, self.scatter = writable(self.count), writable(self.mean), writable(self.scatter)
+        self.scatter += scatter
+        self.scatter += weighted.T @ weighted
         self.mean[classes] += moved * (count / total)[:, None]
         self.count[classes] = total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import chunks, listed, logsumexp
+from ghost_ray.scorers._common import chunks, listed, logsumexp, writable
 from ghost_ray.scorers._weibull import fit_weibull, weibull_exponent
 from ghost_ray.scorers.base import Batch, Floats, Ints, Scorer, State
 from ghost_ray.scorers.registry import register
@@ -27,7 +27,7 @@ class LogitMeans(State):
             return
         order = np.argsort(index, kind="stable")
         starts = np.concatenate([[0], np.cumsum(count)[:-1]])
-        self.count, self.total = self.count.copy(), self.total.copy()
+        self.count, self.total = writable(self.count), writable(self.total)
         self.count[classes] += count
         self.total[classes] += np.add.reduceat(rows.logits[order].astype(np.float64), starts, axis=0)
 
