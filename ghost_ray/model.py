@@ -16,7 +16,7 @@ import numpy as np
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import join, kind_of, read_json, redact, write_json
-from ghost_ray.gaussians import Gaussians
+from ghost_ray.gaussians import Accumulator, Gaussians
 from ghost_ray.manifest import Manifest, read_manifest, write_manifest
 from ghost_ray.tensors import read_tensors, write_tensors
 
@@ -48,15 +48,19 @@ class Model:
         tensors = read_tensors(join(uri, GAUSSIANS), field, uri)
         shape = (manifest.network.classes, manifest.network.dimensions)
         wanted = {"mean": (shape, np.float32), "std": (shape, np.float32), "count": (shape[:1], np.int64)}
-        for name, (size, kind) in wanted.items():
-            found = tensors.get(name)
-            if found is None or found.shape != size or found.dtype != kind:
-                raise InputError(
-                    field, redact(uri), f"{GAUSSIANS} has no {name} of shape {size} {np.dtype(kind)}", "fit again"
-                )
-            if not np.isfinite(found).all():
-                raise InputError(field, redact(uri), f"{GAUSSIANS}: {name} holds a NaN or infinity", "fit again")
+        _require(tensors, wanted, GAUSSIANS, field, uri)
         return cls(uri, manifest, Gaussians(**{name: tensors[name] for name in wanted}))
+
+    def statistics(self) -> Accumulator | None:
+        """Count, mean and M2 behind the Gaussians, to merge new samples into; None where they were not kept."""
+        where = join(self.uri, STATISTICS)
+        if kind_of(where) != "file":
+            return None
+        tensors = read_tensors(where, "MODEL", self.uri)
+        shape = (self.manifest.network.classes, self.manifest.network.dimensions)
+        wanted = {"count": (shape[:1], np.int64), "mean": (shape, np.float64), "m2": (shape, np.float64)}
+        _require(tensors, wanted, STATISTICS, "MODEL", self.uri)
+        return Accumulator(tensors["count"], tensors["mean"], tensors["m2"])
 
     def thresholds(self) -> dict[str, Any] | None:
         """The threshold chosen for this model, or None."""
@@ -72,13 +76,22 @@ class Model:
         return content
 
 
-def write_model(
-    folder: str, gaussians: Gaussians, statistics: dict[str, np.ndarray] | None, manifest: ModelManifest
-) -> None:
+def _require(tensors: dict[str, np.ndarray], wanted: dict[str, Any], file: str, field: str, uri: str) -> None:
+    """Refuse a tensor that is missing, of another shape or type, or not finite."""
+    for name, (size, kind) in wanted.items():
+        found = tensors.get(name)
+        if found is None or found.shape != size or found.dtype != kind:
+            raise InputError(field, redact(uri), f"{file} has no {name} of shape {size} {np.dtype(kind)}", "fit again")
+        if not np.isfinite(found).all():
+            raise InputError(field, redact(uri), f"{file}: {name} holds a NaN or infinity", "fit again")
+
+
+def write_model(folder: str, gaussians: Gaussians, statistics: Accumulator | None, manifest: ModelManifest) -> None:
     """Write a model into ``folder``, the manifest last."""
     write_tensors(join(folder, GAUSSIANS), {"mean": gaussians.mean, "std": gaussians.std, "count": gaussians.count})
     if statistics is not None:
-        write_tensors(join(folder, STATISTICS), statistics)
+        tensors = {"mean": statistics.mean, "m2": statistics.m2, "count": statistics.count}
+        write_tensors(join(folder, STATISTICS), tensors)
     write_manifest(folder, manifest)
 
 

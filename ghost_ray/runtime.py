@@ -13,6 +13,7 @@ from ghost_ray.config import RayJobConfig
 from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
 
 Item = TypeVar("Item")
+_MERGE_WIDTH = 8
 
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -106,3 +107,57 @@ def map_ordered(
     finally:
         for _, reference in pending:
             ray.cancel(reference, force=True)
+
+
+def map_merge(
+    function: Callable[..., Any],
+    items: Iterable[Item],
+    merge: Callable[..., Any],
+    *shared: Any,
+    done: Callable[[Item], None] = lambda item: None,
+) -> Any:
+    """Run ``function(item, *shared)`` for each item and merge the results in a tree, all in Ray tasks.
+
+    ``merge(*results)`` always sees the same neighbours in the same order, so the outcome depends on the items and
+    not on how many workers there are or which of them is first. Results are merged as they come: about one window
+    of them exists at a time. ``done`` is told of each item in order.
+    """
+    import ray
+
+    task = ray.remote(num_cpus=1, max_retries=5)(function)
+    combine = ray.remote(num_cpus=1, max_retries=5)(merge)
+    references = [ray.put(value) for value in shared]
+    window = 2 * cluster_cpus() + 2
+    pending: deque[tuple[Item, Any]] = deque()
+    levels: list[list[Any]] = [[]]
+
+    def add(reference: Any) -> None:
+        level = 0
+        while True:
+            levels[level].append(reference)
+            if len(levels[level]) < _MERGE_WIDTH:
+                return
+            reference = combine.remote(*levels[level])
+            levels[level] = []
+            level += 1
+            if level == len(levels):
+                levels.append([])
+
+    def settle() -> None:
+        item, reference = pending.popleft()
+        ray.wait([reference], fetch_local=False)
+        done(item)
+
+    for item in items:
+        reference = task.remote(item, *references)
+        pending.append((item, reference))
+        add(reference)
+        del reference
+        if len(pending) >= window:
+            settle()
+    while pending:
+        settle()
+    rest: list[Any] = []
+    for level in levels:
+        rest = [*level, *([combine.remote(*rest)] if rest else [])]
+    return ray.get(combine.remote(*rest))

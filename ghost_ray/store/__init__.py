@@ -12,7 +12,8 @@ of one very large class), so a reader brings the samples of a class together by 
 """
 
 from ghost_ray.store.layout import FAILURES, HEAD, UNKNOWN, RowFile, RowGroup, StoreManifest, row_schema, to_table
-from ghost_ray.store.reader import Piece, Rows, Store, inspect_file
+from ghost_ray.store.pieces import Piece, inspect_file
+from ghost_ray.store.reader import Rows, Store
 from ghost_ray.store.writer import ClusteredWriter, finish_store, group_ends, write_failures, write_head
 
 __all__ = [

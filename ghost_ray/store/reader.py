@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import join, redact, resolve
+from ghost_ray.files import MANIFEST, join, read_bytes, redact, resolve
 from ghost_ray.manifest import read_manifest
-from ghost_ray.store.layout import HEAD, UNKNOWN, RowFile, RowGroup, StoreManifest
+from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, RowFile, StoreManifest
+from ghost_ray.store.pieces import Piece, cut, cut_by_class, in_label_order, inspect_file, open_parquet
 from ghost_ray.tensors import read_tensors
+
+PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a store as arrays: label [n] int32, pred [n] int32, embedding [n, D] float32, logits [n, K] or None."""
+    """Rows of a store as arrays: label [n] int32, pred [n] int32, embedding [n, D] float32, logits [n, K] or None.
+
+    ``start`` is where in its piece the first of them stands.
+    """
 
     label: np.ndarray
     pred: np.ndarray
     embedding: np.ndarray
     logits: np.ndarray | None = None
     key: pa.Array | None = None
+    start: int = 0
 
     def __len__(self) -> int:
         return len(self.label)
@@ -35,17 +43,6 @@ class Rows:
     def correct(self) -> np.ndarray:
         """Which rows the network classified correctly, [n] bool."""
         return np.equal(self.label, self.pred)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive row groups of one file: the unit a task reads."""
-
-    file: str
-    groups: tuple[int, ...]
-    rows: int
-    first_label: int
-    last_label: int
 
 
 class Store:
@@ -95,6 +92,15 @@ class Store:
     def rows(self) -> int:
         return self.manifest.rows
 
+    @functools.cached_property
+    def clustered(self) -> bool:
+        """Whether the rows of a class lie together, by what the manifest says and the row groups confirm."""
+        return self.manifest.layout == "clustered" and in_label_order(self.files)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the manifest: another extraction, or another set of files, gives another one."""
+        return hashlib.sha256(read_bytes(join(self.uri, MANIFEST))).hexdigest()
+
     def class_name(self, index: int) -> str:
         names = self.manifest.class_names
         return names[index] if names is not None and 0 <= index < len(names) else str(index)
@@ -113,25 +119,19 @@ class Store:
             )
         return weight.astype(np.float32), bias.astype(np.float32)
 
-    def pieces(self, target_bytes: int = 64 << 20) -> list[Piece]:
+    def pieces(self, target_bytes: int = PIECE_BYTES) -> list[Piece]:
         """Cut the store into pieces of about ``target_bytes``; the cut depends on the store alone."""
-        return list(_cut(self.files, self._row_bytes, target_bytes))
+        return list(cut(self.files, self._row_bytes, target_bytes))
 
-    def class_ranges(self, target_bytes: int = 64 << 20) -> list[list[Piece]]:
+    def class_ranges(self, target_bytes: int = PIECE_BYTES) -> list[list[Piece]]:
         """Cut a clustered store so that no class is in two ranges; each range is the pieces to read for it."""
-        if self.manifest.layout != "clustered":
+        if not self.clustered:
             raise ValueError("only a clustered store can be cut by class")
-        ranges: list[list[Piece]] = []
-        size = 0
-        for piece in _cut(self.files, self._row_bytes, 0):
-            same_class = bool(ranges) and ranges[-1][-1].last_label == piece.first_label
-            if ranges and (same_class or size < target_bytes):
-                ranges[-1].append(piece)
-            else:
-                ranges.append([piece])
-                size = 0
-            size += piece.rows * self._row_bytes
-        return [list(_join_pieces(pieces)) for pieces in ranges]
+        return cut_by_class(self.files, self._row_bytes, target_bytes)
+
+    def class_pieces(self, label: int) -> list[Piece]:
+        """The row groups that may hold rows of one class."""
+        return [p for p in cut(self.files, self._row_bytes, 0) if p.first_label <= label <= p.last_label]
 
     @property
     def _row_bytes(self) -> int:
@@ -139,78 +139,142 @@ class Store:
 
     def read(self, piece: Piece, *, keys: bool = False, logits: bool = True) -> Rows:
         """Read a piece into arrays and check its shape and labels; InputError names file and row."""
-        where = join(self.uri, "rows", piece.file)
+        parts = list(self.batches(piece, keys=keys, logits=logits))
+        if len(parts) == 1:
+            return parts[0]
+        found = [p.logits for p in parts if p.logits is not None]
+        return Rows(
+            label=_stack([p.label for p in parts], np.int32),
+            pred=_stack([p.pred for p in parts], np.int32),
+            embedding=_stack([p.embedding for p in parts], np.float32, self.dimensions),
+            logits=_stack(found, np.float32, self.classes) if logits and not self.manifest.has_head else None,
+            key=pa.chunked_array([p.key for p in parts], pa.string()).combine_chunks() if keys else None,
+        )
+
+    def batches(self, piece: Piece, *, keys: bool = False, logits: bool = True) -> Iterator[Rows]:
+        """Read a piece row group by row group, and a very large row group in parts.
+
+        Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is half as fast
+        again as reading the same rows in one go, and takes little memory whatever wrote the store.
+        """
         columns = ["label", "pred", "embedding"]
         if keys:
             columns.append("key")
         if logits and not self.manifest.has_head:
             columns.append("logits")
+        start = 0
+        for table in self._tables(piece, columns):
+            rows = self._rows(table, columns, piece, start)
+            start += len(rows)
+            yield rows
+        if start != piece.rows:
+            raise self.broken(piece.file, f"holds {start} rows where the manifest says {piece.rows}")
+
+    def read_small(self, piece: Piece, *columns: str) -> pa.Table:
+        """Some narrow columns of a piece (``label``, ``pred``, ``key``), checked like all else."""
+        tables = []
+        start = 0
+        for table in self._tables(piece, list(columns)):
+            self._check_small(table, piece, start)
+            start += table.num_rows
+            tables.append(table)
+        return pa.concat_tables(tables)
+
+    def _tables(self, piece: Piece, columns: list[str]) -> Iterator[pa.Table]:
+        groups = self._file(piece.file).groups
+        wide = "embedding" in columns
         try:
-            with _parquet(where) as file:
-                table = file.read_row_groups(list(piece.groups), columns=columns, use_threads=False)
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise self._broken(piece.file, one_line(error)) from None
-        rows = Rows(
-            label=self._scalars(table, "label", piece.file),
-            pred=self._scalars(table, "pred", piece.file),
-            embedding=self._vectors(table, "embedding", self.dimensions, piece.file),
-            logits=self._vectors(table, "logits", self.classes, piece.file) if "logits" in columns else None,
-            key=table.column("key").combine_chunks() if keys else None,
+            with open_parquet(join(self.uri, "rows", piece.file)) as file:
+                missing = set(columns) - set(file.schema_arrow.names)
+                if missing:
+                    raise KeyError(f"has no column {sorted(missing)[0]}")
+                for index in piece.groups:
+                    if not wide or groups[index].rows * self._row_bytes <= 4 * GROUP_BYTES:
+                        yield file.read_row_group(index, columns=columns, use_threads=False)
+                        continue
+                    step = max(1, GROUP_BYTES // self._row_bytes)
+                    for batch in file.iter_batches(step, row_groups=[index], columns=columns, use_threads=False):
+                        yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowException, KeyError, IndexError) as error:
+            raise self.broken(piece.file, one_line(error).strip("'\"")) from None
+
+    def _rows(self, table: pa.Table, columns: list[str], piece: Piece, start: int) -> Rows:
+        self._check_small(table, piece, start)
+        return Rows(
+            label=_integers(table, "label"),
+            pred=_integers(table, "pred"),
+            embedding=self._vectors(table, "embedding", self.dimensions, piece, start),
+            logits=self._vectors(table, "logits", self.classes, piece, start) if "logits" in columns else None,
+            key=table.column("key").combine_chunks() if "key" in columns else None,
+            start=start,
         )
-        self._check_labels(rows.label, UNKNOWN, "label", piece)
-        self._check_labels(rows.pred, 0, "pred", piece)
-        return rows
 
     def read_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels and predictions of the whole store in file order, each [N] int32."""
-        parts = []
-        for file in self.files:
-            try:
-                with _parquet(join(self.uri, "rows", file.name)) as handle:
-                    table = handle.read(columns=["label", "pred"], use_threads=False)
-            except (OSError, pa.ArrowException, KeyError) as error:
-                raise self._broken(file.name, one_line(error)) from None
-            parts.append((self._scalars(table, "label", file.name), self._scalars(table, "pred", file.name)))
-        if not parts:
-            return np.empty(0, np.int32), np.empty(0, np.int32)
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        tables = [self.read_small(piece, "label", "pred") for piece in self.pieces(1 << 62)]
+        return (
+            _stack([_integers(table, "label") for table in tables], np.int32),
+            _stack([_integers(table, "pred") for table in tables], np.int32),
+        )
 
     def refuse_non_finite(self, rows: Rows, piece: Piece) -> None:
-        """Name the first row of ``piece`` with a NaN or infinity in it; called when a result looks wrong."""
+        """Name the first row of ``rows`` with a NaN or infinity in it; called when a result looks wrong."""
         bad = np.flatnonzero(~np.isfinite(rows.embedding).all(axis=1))
         if len(bad):
-            raise self._broken(piece.file, f"row {self.row_number(piece, bad[0])} holds a NaN or an infinity")
+            row = self.row_number(piece, rows.start + bad[0])
+            raise self.broken(piece.file, f"row {row} holds a NaN or an infinity")
 
     def row_number(self, piece: Piece, offset: int) -> int:
         """Where in its file the row at ``offset`` of a piece stands, from 0."""
-        file = next(f for f in self.files if f.name == piece.file)
-        return sum(group.rows for group in file.groups[: piece.groups[0]]) + int(offset)
+        return sum(group.rows for group in self._file(piece.file).groups[: piece.groups[0]]) + int(offset)
 
-    def _scalars(self, table: pa.Table, name: str, file: str) -> np.ndarray:
-        column = table.column(name)
-        if not pa.types.is_integer(column.type) or column.null_count:
-            raise self._broken(file, f"column {name} is {column.type} or holds nulls, int32 is needed")
-        return column.combine_chunks().to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    def broken(self, file: str, problem: str) -> InputError:
+        """What to raise about a file of this store."""
+        return InputError("STORE", redact(self.uri), f"rows/{file}: {problem}", "extract the store again")
 
-    def _vectors(self, table: pa.Table, name: str, size: int, file: str) -> np.ndarray:
+    def _file(self, name: str) -> RowFile:
+        return next(file for file in self.files if file.name == name)
+
+    def _vectors(self, table: pa.Table, name: str, size: int, piece: Piece, start: int) -> np.ndarray:
         column = table.column(name)
         kind = column.type
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != size or kind.value_type != pa.float32():
-            raise self._broken(file, f"column {name} is {kind}, float32 lists of {size} are needed (row 0 on)")
-        chunks = [_flat(chunk) for chunk in column.chunks]
-        flat = chunks[0] if len(chunks) == 1 else np.concatenate(chunks) if chunks else np.empty(0, np.float32)
-        return flat.reshape(-1, size)
+            row = self.row_number(piece, start)
+            raise self.broken(piece.file, f"row {row} on: column {name} is {kind}, float32 lists of {size} are needed")
+        self._refuse_nulls(column, name, piece, start)
+        return _stack([_flat(chunk) for chunk in column.chunks], np.float32).reshape(-1, size)
 
-    def _check_labels(self, values: np.ndarray, lowest: int, name: str, piece: Piece) -> None:
-        if len(values) and (values.min() < lowest or values.max() >= self.classes):
-            offset = np.flatnonzero((values < lowest) | (values >= self.classes))[0]
-            row = self.row_number(piece, offset)
-            raise self._broken(
-                piece.file, f"row {row} has {name} {values[offset]}, allowed are {lowest}…{self.classes - 1}"
+    def _check_small(self, table: pa.Table, piece: Piece, start: int) -> None:
+        """Refuse labels and predictions that are no classes, or not the ones promised for this piece."""
+        for name in {"label", "pred", "key"}.intersection(table.column_names):
+            self._refuse_nulls(table.column(name), name, piece, start)
+        if "label" in table.column_names:
+            self._check_classes(table, "label", UNKNOWN, self.classes - 1, "allowed are", piece, start)
+            self._check_classes(
+                table, "label", piece.first_label, piece.last_label, "the manifest has here", piece, start
             )
+        if "pred" in table.column_names:
+            self._check_classes(table, "pred", 0, self.classes - 1, "allowed are", piece, start)
 
-    def _broken(self, file: str, problem: str) -> InputError:
-        return InputError("STORE", redact(self.uri), f"rows/{file}: {problem}", "extract the store again")
+    def _check_classes(
+        self, table: pa.Table, name: str, lowest: int, highest: int, allowed: str, piece: Piece, start: int
+    ) -> None:
+        if not pa.types.is_integer(table.column(name).type):
+            raise self.broken(piece.file, f"column {name} is {table.column(name).type}, int32 is needed")
+        values = table.column(name).to_numpy()
+        if len(values) and (values.min() < lowest or values.max() > highest):
+            offset = np.flatnonzero((values < lowest) | (values > highest))[0]
+            row = self.row_number(piece, start + offset)
+            raise self.broken(piece.file, f"row {row} has {name} {values[offset]}, {allowed} {lowest}…{highest}")
+
+    def _refuse_nulls(self, column: pa.ChunkedArray, name: str, piece: Piece, start: int) -> None:
+        if column.null_count:
+            offset = pc.index(pc.is_null(column), True).as_py()
+            raise self.broken(piece.file, f"row {self.row_number(piece, start + offset)} has no {name}")
+
+
+def _integers(table: pa.Table, name: str) -> np.ndarray:
+    return table.column(name).to_numpy().astype(np.int32, copy=False)
 
 
 def _flat(chunk: pa.FixedSizeListArray) -> np.ndarray:
@@ -218,29 +282,10 @@ def _flat(chunk: pa.FixedSizeListArray) -> np.ndarray:
     return values.to_numpy(zero_copy_only=values.null_count == 0)
 
 
-def _parquet(where: str) -> pq.ParquetFile:
-    filesystem, path = resolve(where)
-    # pre_buffer costs a copy on local disks and saves round trips on object stores.
-    remote = not isinstance(filesystem, fs.LocalFileSystem)
-    return pq.ParquetFile(path, filesystem=filesystem, pre_buffer=remote, memory_map=not remote)
-
-
-def inspect_file(where: str) -> list[RowGroup]:
-    """Row counts and label ranges of a Parquet file's row groups, from its footer where it has statistics."""
-    groups = []
-    with _parquet(where) as file:
-        position = file.schema_arrow.get_field_index("label")
-        for index in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(index)
-            statistics = group.column(position).statistics if position == 1 else None
-            if statistics is not None and statistics.has_min_max:
-                low, high = statistics.min, statistics.max
-            else:
-                labels = file.read_row_group(index, columns=["label"]).column("label")
-                bounds = pc.min_max(labels).as_py()
-                low, high = bounds["min"], bounds["max"]
-            groups.append(RowGroup(rows=group.num_rows, first_label=low, last_label=high))
-    return groups
+def _stack(parts: list[np.ndarray], kind: type, width: int | None = None) -> np.ndarray:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty((0,) if width is None else (0, width), kind)
 
 
 def _inspect(uri: str, name: str, field: str) -> RowFile:
@@ -249,37 +294,3 @@ def _inspect(uri: str, name: str, field: str) -> RowFile:
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise InputError(field, redact(uri), f"rows/{name}: {one_line(error)}", "extract the store again") from None
     return RowFile(name=name, rows=sum(g.rows for g in groups), groups=groups)
-
-
-def _cut(files: Iterable[RowFile], row_bytes: int, target_bytes: int) -> Iterator[Piece]:
-    for file in files:
-        start, rows = 0, 0
-        for index, group in enumerate(file.groups):
-            rows += group.rows
-            if rows * row_bytes >= target_bytes or index == len(file.groups) - 1:
-                taken = file.groups[start : index + 1]
-                yield Piece(
-                    file=file.name,
-                    groups=tuple(range(start, index + 1)),
-                    rows=rows,
-                    first_label=min(g.first_label for g in taken),
-                    last_label=max(g.last_label for g in taken),
-                )
-                start, rows = index + 1, 0
-
-
-def _join_pieces(pieces: list[Piece]) -> Iterator[Piece]:
-    current = pieces[0]
-    for piece in pieces[1:]:
-        if piece.file == current.file:
-            current = Piece(
-                current.file,
-                current.groups + piece.groups,
-                current.rows + piece.rows,
-                current.first_label,
-                piece.last_label,
-            )
-        else:
-            yield current
-            current = piece
-    yield current

@@ -1,0 +1,161 @@
+"""``fit``: one Gaussian a class and dimension, from the correctly classified rows of a store, in one pass.
+
+Tasks read pieces of the store and keep count, mean and M2 of the classes they meet; the parts are merged in a tree
+that depends on the store alone, so any number of workers gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ghost_ray.config import FitConfig
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import OutputFolder, redact
+from ghost_ray.gaussians import Accumulator, Gaussians
+from ghost_ray.manifest import Data, provenance
+from ghost_ray.model import ModelManifest, write_model
+from ghost_ray.progress import progress
+from ghost_ray.runtime import map_merge, ray_session
+from ghost_ray.store import Piece, Rows, Store
+
+# Merging costs about as much as reading this many times the accumulator's own size would.
+_SHARD_PER_ACCUMULATOR = 8
+
+
+def run(config: FitConfig) -> dict[str, Any]:
+    """Fit a store into a model; returns what a person should know about it."""
+    store = Store.open(config.store)
+    with OutputFolder(config.out, overwrite=config.overwrite) as output:
+        with ray_session(config):
+            statistics = fit_store(store)
+        gaussians = statistics.finish()
+        findings = describe(gaussians, store)
+        manifest = ModelManifest(
+            **provenance(config),
+            network=store.manifest.network,
+            data=[Data(uri=redact(store.uri), kind="store", fingerprint=store.fingerprint())],
+            rows=findings["rows_used"],
+            class_names=store.manifest.class_names,
+            missing_classes=len(findings["missing"]),
+            thin_classes=findings["thin"]["classes"],
+            constant_dimensions=findings["constant"]["cells"],
+        )
+        write_model(output.staging, gaussians, statistics, manifest)
+        output.publish()
+    return {"model": config.out, "store": config.store, "network": store.manifest.network.describe(), **findings}
+
+
+def fit_store(store: Store, title: str = "fit") -> Accumulator:
+    """Statistics of all classes of a store, from its correctly classified rows; needs a connected Ray.
+
+    Parameters
+    ----------
+    store : Store
+        Its classes and dimensions are those of the result; rows with an unknown label add nothing.
+    title : str
+        What the progress is called.
+
+    Raises
+    ------
+    InputError
+        Where a row cannot be used, naming it, or where no class has two correctly classified rows.
+    """
+    shards = _shards(store)
+    rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}
+    whole = Accumulator.empty(store.classes, store.dimensions)
+    if shards:
+        with progress(title, sum(rows.values()), "rows") as shown:
+            merged: Accumulator = map_merge(
+                _accumulate, shards, _merge, store, done=lambda shard: shown.advance(rows[id(shard)])
+            )
+        covers_all = merged.first_class == 0 and merged.stop_class == store.classes
+        if covers_all:
+            whole = merged
+        else:
+            whole.merge(merged)
+    if not (whole.count >= 2).any():
+        raise InputError(
+            "STORE",
+            redact(store.uri),
+            "no class has two correctly classified rows",
+            "fit on a store of labelled training images",
+        )
+    return whole
+
+
+def _shards(store: Store) -> list[list[Piece]]:
+    """The labelled pieces of the store, by task; the same for any number of workers."""
+    row_bytes = 4 * store.dimensions
+    shards: list[list[Piece]] = []
+    wanted = size = 0
+    for piece in store.pieces():
+        if piece.last_label < 0:
+            continue
+        if not shards or size >= wanted:
+            shards.append([])
+            wanted = size = 0
+        shards[-1].append(piece)
+        size += piece.rows * row_bytes
+        first = min(p.first_label for p in shards[-1])
+        last = max(p.last_label for p in shards[-1])
+        wanted = _SHARD_PER_ACCUMULATOR * 16 * store.dimensions * (last - max(first, 0) + 1)
+    return shards
+
+
+def _accumulate(shard: list[Piece], store: Store) -> Accumulator:
+    first = max(0, min(piece.first_label for piece in shard))
+    last = max(piece.last_label for piece in shard)
+    part = Accumulator.empty(last - first + 1, store.dimensions, first_class=first)
+    for piece in shard:
+        for rows in store.batches(piece, logits=False):
+            try:
+                part.update(rows.embedding, rows.label, where=rows.correct)
+            except ValueError as error:
+                store.refuse_non_finite(rows, piece)
+                raise store.broken(piece.file, one_line(error)) from None
+            refuse_other_non_finite(store, rows, piece)
+    return part
+
+
+def refuse_other_non_finite(store: Store, rows: Rows, piece: Piece) -> None:
+    """Name a NaN also where it hides in a row that is not used: misclassified, perhaps because of it."""
+    if not np.isfinite(rows.embedding[~rows.correct]).all():
+        store.refuse_non_finite(rows, piece)
+
+
+def _merge(*parts: Accumulator) -> Accumulator:
+    first = min(part.first_class for part in parts)
+    stop = max(part.stop_class for part in parts)
+    whole = Accumulator.empty(stop - first, parts[0].mean.shape[1], first_class=first)
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+def describe(gaussians: Gaussians, store: Store) -> dict[str, Any]:
+    """What a person should know about a fit: rows used, classes without a Gaussian, thin classes, constants."""
+    present = gaussians.present
+    constant = gaussians.std[present] == 0
+    thin = gaussians.thin
+    return {
+        "rows": store.rows,
+        "rows_used": int(gaussians.count.sum()),
+        "classes": store.classes,
+        "dimensions": store.dimensions,
+        "missing": [
+            {"class": int(k), "name": store.class_name(int(k)), "n": int(gaussians.count[k])} for k in gaussians.missing
+        ],
+        "thin": {
+            "classes": len(thin),
+            "smallest": [
+                {"class": int(k), "name": store.class_name(int(k)), "n": int(gaussians.count[k])}
+                for k in thin[np.argsort(gaussians.count[thin], kind="stable")][:10]
+            ],
+        },
+        "constant": {
+            "cells": gaussians.constant,
+            "dimensions_in_every_class": np.flatnonzero(constant.all(axis=0)).tolist(),
+        },
+    }
