@@ -62,7 +62,9 @@ def _plain_name(name: str) -> str:
     return name
 
 
-def _actors(text: str) -> str:
+def _actors(text: str | None) -> str | None:
+    if text is None:
+        return None
     match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
     if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < int(match[1])):
         raise ValueError("is not MIN:MAX with 1 ≤ MIN ≤ MAX, for example 1:8")
