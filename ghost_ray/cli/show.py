@@ -105,15 +105,10 @@ def _extract(result: Result, console: Console) -> None:
         console.print(f"{result['failures']:,} images failed: {result['store']}/failures.parquet")
 
 
-@renders("extract")
-def _extract(result: Result, console: Console) -> None:
-    accuracy = "" if result["accuracy"] is None else f", closed-set accuracy {result['accuracy']:.2%}"
-    rate = "" if result["images_per_second"] is None else f", {result['images_per_second']:,.1f} images/s"
-    console.print(
-        f"{result['rows']:,} images (K={result['classes']}, D={result['dimensions']}{accuracy}{rate}) "
-        f"→ [bold]{result['store']}[/]"
-    )
-    spent = ", ".join(f"{stage} {seconds:,.1f} s" for stage, seconds in result["seconds"].items())
-    console.print(f"time spent over all workers: {spent}")
-    if result["failures"]:
-        console.print(f"{result['failures']:,} images failed: {result['store']}/failures.parquet")
+@renders("report")
+def _report(result: Result, console: Console) -> None:
+    for sentence in result["verdict"]:
+        console.print(sentence, markup=False)
+    for folder in result["unfinished"]:
+        console.print(f"not complete: {folder}", markup=False)
+    console.print(f"{result['bytes'] / 1e6:.1f} MB → {result['report']}", markup=False, style="bold")

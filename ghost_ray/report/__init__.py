@@ -1,0 +1,42 @@
+"""``report``: one self-contained page of what the folders named hold.
+
+find results → a section each (numbers, words, charts) → the page, and the same charts as figures for papers::
+
+    X/report.html    the page: opens offline, carries its data
+    X/plots/         every chart as PNG, SVG and PDF
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ghost_ray.config import ReportConfig
+from ghost_ray.errors import InputError
+from ghost_ray.files import join, kind_of, output_file, redact
+from ghost_ray.report.assemble import assemble
+from ghost_ray.report.discover import find_results
+from ghost_ray.report.html import render_page
+
+__all__ = ["run"]
+
+PAGE = "report.html"
+
+
+def run(config: ReportConfig) -> dict[str, Any]:
+    """Write the page; returns where it is and what it shows."""
+    results = find_results(config.folders)
+    place = config.out or join(config.folders[0], PAGE)
+    if not config.overwrite and kind_of(place) == "file":
+        raise InputError("--out", redact(place), "exists already", "leave out --no-overwrite or choose a new name")
+    document = assemble(results, config.title)
+    content = render_page(document).encode()
+    with output_file(place, overwrite=config.overwrite) as handle:
+        handle.write(content)
+    return {
+        "report": place,
+        "bytes": len(content),
+        "verdict": list(document.verdict),
+        "sections": [{"kind": section.kind, "folder": section.source} for section in document.sections],
+        "unfinished": [line.folder for line in document.found if line.state != "complete"],
+        "missing": list(document.absent),
+    }

@@ -1,0 +1,105 @@
+"""From results to a document: a section each, the words at the top, what is there and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ghost_ray.errors import one_line
+from ghost_ray.files import redact
+from ghost_ray.report.audit import audit_section
+from ghost_ray.report.discover import Result
+from ghost_ray.report.document import Document, Found, Number, Section
+from ghost_ray.report.evaluation import evaluation_section
+from ghost_ray.report.fitted import model_section
+from ghost_ray.report.numbers import plural, whole
+from ghost_ray.report.versions import version_section
+
+# The order of the page: what decides stands first.
+_ORDER = ("version", "audit", "evaluation", "model")
+_MADE_BY = {
+    "audit": "ghost-ray audit STORE --out DIR",
+    "evaluation": "ghost-ray evaluate --fit STORE --known STORE --unknown NAME=STORE --out DIR",
+    "model": "ghost-ray fit STORE --out DIR",
+}
+
+
+def assemble(results: Sequence[Result], title: str) -> Document:
+    """The whole page as an object."""
+    audits = sum(result.kind == "audit" for result in results)
+    sections = []
+    for kind in _ORDER:
+        mine = [result for result in results if result.kind == kind]
+        for position, result in enumerate(mine):
+            identity = kind if len(mine) == 1 else f"{kind}-{position + 1}"
+            sections.append(_section(result, identity, 1 / max(audits, 1)))
+    networks = list(dict.fromkeys(result.network for result in results if result.network))
+    first = _first_of_each_kind(sections)
+    return Document(
+        title=title,
+        network=", ".join(networks),
+        verdict=[section.verdict for section in first] or [_only_stores(results)],
+        numbers=_three_numbers(first),
+        # After the sections, which find out what is wrong with the files.
+        found=[_line(result) for result in results],
+        absent=_absent(results),
+        sections=sections,
+    )
+
+
+def _section(result: Result, identity: str, room: float) -> Section:
+    make: Callable[[], Section] = {
+        "audit": lambda: audit_section(result, identity, room),
+        "evaluation": lambda: evaluation_section(result, identity),
+        "model": lambda: model_section(result, identity),
+        "version": lambda: version_section(result, identity),
+    }[result.kind]
+    try:
+        return make()
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+        # Files are others' and may say anything; the page says so and shows the rest.
+        result.problems.append(f"does not hold what a result of kind {result.kind} holds ({one_line(error, 120)})")
+        return Section(identity, result.kind, result.kind.capitalize(), result.name, "This result is damaged.")
+
+
+def _first_of_each_kind(sections: Sequence[Section]) -> list[Section]:
+    seen: dict[str, Section] = {}
+    for section in sections:
+        seen.setdefault(section.kind, section)
+    return [seen[kind] for kind in ("audit", "evaluation", "version", "model") if kind in seen]
+
+
+def _three_numbers(sections: Sequence[Section]) -> list[Number]:
+    """With one kind of result its own three; with more, the first of each, filled up from the first."""
+    if not sections:
+        return []
+    chosen = [section.numbers[0] for section in sections if section.numbers][:3]
+    rest = [number for section in sections for number in section.numbers if number not in chosen]
+    return [*chosen, *rest][:3]
+
+
+def _only_stores(results: Sequence[Result]) -> str:
+    rows = sum(int((result.manifest or {}).get("rows", 0)) for result in results)
+    return f"There are {plural(len(results), 'folder')} with {whole(rows)} rows of embeddings, but nothing made of them yet."
+
+
+def _line(result: Result) -> Found:
+    manifest = result.manifest or {}
+    state = "damaged" if result.problems else "complete" if result.manifest is not None else "unfinished"
+    notes = list(result.problems)
+    if result.manifest is None and not result.problems:
+        notes.append("no manifest.json: the job that writes it was stopped or is still running")
+    if result.missing:
+        notes.append("not there: " + ", ".join(result.missing))
+    return Found(
+        folder=redact(result.name),
+        kind=result.kind,
+        state=state,  # type: ignore[arg-type]
+        note="; ".join(notes),
+        created=str(manifest.get("created", "")),
+        network=result.network,
+    )
+
+
+def _absent(results: Sequence[Result]) -> list[str]:
+    kinds = {result.kind for result in results}
+    return [f"No {kind} here. Make one with `{command}`." for kind, command in _MADE_BY.items() if kind not in kinds]

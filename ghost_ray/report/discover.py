@@ -1,0 +1,162 @@
+"""Finding results in the folders named, whole or half-finished, and reading their files without ever giving up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import MANIFEST, join, open_input, read_json, redact, resolve
+
+# registry/versions/<id>/evaluation is the deepest a result lies below a folder somebody would name.
+_DEPTH = 4
+_MAX_FOLDERS = 500
+DRIFT = "drift.json"
+# The first of these files in a folder says what an unfinished result was going to be.
+_SIGNS = {
+    "metrics.json": "evaluation",
+    "curves.parquet": "evaluation",
+    "normality.parquet": "audit",
+    "summary.json": "audit",
+    "gaussians.safetensors": "model",
+    DRIFT: "version",
+    "head.safetensors": "store",
+    "rows": "store",
+}
+EXPECTED = {
+    "audit": ("summary.json", "normality.parquet", "examples.parquet"),
+    "evaluation": ("metrics.json", "significance.json", "curves.parquet", "per_class.parquet", "zscores.parquet"),
+    "model": ("gaussians.safetensors",),
+    "store": ("rows",),
+    "version": (DRIFT,),
+}
+
+
+@dataclass
+class Result:
+    """One result folder: what it is, its manifest where it has one, and what was wrong with its files."""
+
+    uri: str
+    name: str
+    kind: str
+    files: frozenset[str]
+    manifest: dict[str, Any] | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """Files a result of this kind has and this one lacks."""
+        return [name for name in EXPECTED.get(self.kind, ()) if name not in self.files]
+
+    @property
+    def network(self) -> str:
+        network = (self.manifest or {}).get("network")
+        return str(network.get("name", "")) if isinstance(network, dict) else ""
+
+    @property
+    def class_names(self) -> list[str] | None:
+        names = (self.manifest or {}).get("class_names")
+        return [str(name) for name in names] if isinstance(names, list) and names else None
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file; None, with a word in ``problems``, where there is none."""
+        if name not in self.files:
+            return None
+        try:
+            content = read_json(join(self.uri, name))
+        except (ValueError, OSError) as error:
+            self.problems.append(f"{name} {one_line(error)}")
+            return None
+        if not isinstance(content, dict):
+            self.problems.append(f"{name} is not a JSON object")
+            return None
+        return content
+
+    def table(self, name: str, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Columns of a Parquet file as arrays or lists; None, with a word in ``problems``, where it lacks them."""
+        if name not in self.files:
+            return None
+        try:
+            with open_input(join(self.uri, name)) as handle:
+                table = pq.read_table(handle, columns=list(columns))
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            self.problems.append(f"{name} cannot be read: {one_line(error, 120)}")
+            return None
+        lacking = [column for column in columns if column not in table.column_names]
+        if lacking:
+            self.problems.append(f"{name} has no column {', '.join(lacking)}")
+            return None
+        return {column: _values(table[column].combine_chunks()) for column in columns}
+
+
+def _values(column: pa.Array) -> Any:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return column.to_numpy(zero_copy_only=False)
+    return column.to_pylist()
+
+
+def find_results(folders: Sequence[str]) -> list[Result]:
+    """Every result in or below ``folders``, in the order named, parts after what they belong to.
+
+    Raises
+    ------
+    InputError
+        Where a folder does not exist, or none of them holds a result.
+    """
+    found: dict[str, Result] = {}
+    for folder in folders:
+        filesystem, path = resolve(folder, "DIR")
+        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+            raise InputError("DIR", redact(folder), "is not a folder", "name the --out of an audit or an evaluation")
+        top = os.path.basename(path) or path
+        _walk(folder.rstrip("/") or folder, top, _DEPTH, found)
+    if not found:
+        raise InputError(
+            "DIR",
+            redact(", ".join(folders)),
+            "holds no result of ghost-ray, not even an unfinished one",
+            "make one with `ghost-ray audit STORE --out DIR` or `ghost-ray evaluate … --out DIR`",
+        )
+    return list(found.values())
+
+
+def _walk(uri: str, name: str, depth: int, found: dict[str, Result]) -> None:
+    filesystem, path = resolve(uri)
+    listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    result = _recognise(uri, name, frozenset(info.base_name for info in listing))
+    if result is not None:
+        found.setdefault(path, result)
+        # Only a version and a demo are made of other results; the inside of the rest is their own matter.
+        if result.kind not in ("version", "demo"):
+            return
+    if depth == 0 or len(found) >= _MAX_FOLDERS:
+        return
+    folders = sorted(info.base_name for info in listing if info.type == fs.FileType.Directory)
+    for below in folders:
+        if below != "plots":
+            _walk(join(uri, below), f"{name}/{below}", depth - 1, found)
+
+
+def _recognise(uri: str, name: str, names: frozenset[str]) -> Result | None:
+    sign = next((kind for file, kind in _SIGNS.items() if file in names), None)
+    staging = os.path.basename(uri).startswith(".") and uri.endswith(".partial")
+    if MANIFEST not in names:
+        if sign is None and not staging:
+            return None
+        return Result(uri, name, sign or "result", names)
+    result = Result(uri, name, sign or "result", names)
+    manifest = result.json(MANIFEST)
+    if manifest is None:
+        return result
+    if manifest.get("format") != "ghost_ray":
+        return None
+    result.kind = str(manifest.get("kind", result.kind))
+    result.manifest = manifest
+    return result

@@ -1,0 +1,291 @@
+"""What a page is made of: sections of charts, tables, a heat map and words, without a thought of HTML or matplotlib.
+
+The page (`html`) and the figures for papers (`plots`) are drawn from the same objects, so they show the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+
+SeriesKind = Literal["line", "steps", "points", "bar", "band"]
+# Named styles stand apart from the numbered ones, which give each method its colour, dash and marker.
+Style = int | Literal["main", "muted", "reference", "known", "unknown"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve, one row of bars or one cloud of points.
+
+    ``low`` makes a band from ``low`` to ``y``; ``labels`` are shown on hover; ``text`` stands beside the bars.
+    """
+
+    name: str
+    x: Sequence[Any]
+    y: Sequence[Any]
+    kind: SeriesKind = "line"
+    style: Style = "main"
+    low: Sequence[float] | None = None
+    labels: Sequence[str] | None = None
+    text: Sequence[str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        found = {"name": self.name, "kind": self.kind, "style": self.style, "x": plain(self.x), "y": plain(self.y)}
+        for name in ("low", "labels", "text"):
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = plain(value)
+        return found
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis. ``percent`` shows shares as 25 %; ``one_minus`` labels the positions 1 − v with v, as for W near 1."""
+
+    title: str
+    scale: Literal["linear", "log", "category"] = "linear"
+    range: tuple[float, float] | None = None
+    percent: bool = False
+    one_minus: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart. ``says`` is its content in words, for those who do not see it; ``caption`` how to read it."""
+
+    id: str
+    title: str
+    caption: str
+    says: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    horizontal: bool = False  # bars lie
+    height: int = 340
+    # A chart with the very series of another (a logarithmic view) names it instead of carrying them twice.
+    series_of: str | None = None
+    printed: bool = True  # also drawn among the figures for papers
+
+    kind = "chart"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "x": self.x.as_json(),
+            "y": self.y.as_json(),
+            "horizontal": self.horizontal,
+            "height": self.height,
+            **({"series_of": self.series_of} if self.series_of else {"series": [s.as_json() for s in self.series]}),
+        }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: the text (or several, in lines), the number behind it, and whether it is the best."""
+
+    text: str
+    value: float | None = None
+    best: bool = False
+    lines: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; numeric columns are aligned by their digits and every column sorts."""
+
+    id: str
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    sorts: bool = True
+
+    kind = "table"
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether a column holds numbers, and so is aligned to the right."""
+        return any(row[column].value is not None for row in self.rows)
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A picture of a large matrix, with what it takes to read values back from its colours on hover."""
+
+    id: str
+    title: str
+    caption: str
+    says: str
+    png: bytes
+    row_title: str
+    column_title: str
+    rows: Sequence[str]  # names in the order shown, one a row of the matrix
+    columns: Sequence[int]  # likewise, original indices
+    # Position in 0…1 along the edge, and the label there.
+    row_ticks: Sequence[tuple[float, str]]
+    column_ticks: Sequence[tuple[float, str]]
+    ticks: Sequence[tuple[float, str]]  # of the colour bar, left the last colour
+    palette: Sequence[tuple[int, int, int]]
+    values: Sequence[float]  # what each colour of the palette stands for
+    width: int
+    height: int
+    absent: str | None = None  # what the colour outside the scale means, where it occurs
+
+    kind = "heatmap"
+
+    @property
+    def gradient(self) -> list[tuple[int, int, int]]:
+        """Colours of the colour bar from left to right."""
+        return list(self.palette[: len(self.values)][::-12])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rows": list(self.rows),
+            "columns": plain(self.columns),
+            "palette": [list(colour) for colour in self.palette],
+            "values": plain(self.values),
+            "width": self.width,
+            "height": self.height,
+        }
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """The per-class table: kept as columns of numbers, drawn, sorted and filtered in the page."""
+
+    id: str
+    title: str
+    caption: str
+    names: Sequence[str]
+    count: Sequence[int]
+    accuracy: Sequence[float | None]
+    # unknown set → method → measure → one value a class
+    measures: dict[str, dict[str, dict[str, list[float | None]]]]
+    methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the first is the one others stand beside
+
+    kind = "classes"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "names": list(self.names),
+            "count": plain(self.count),
+            "accuracy": plain(self.accuracy),
+            "methods": [list(pair) for pair in self.methods],
+            "measures": self.measures,
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Charts side by side under one heading."""
+
+    id: str
+    title: str
+    charts: Sequence[Chart]
+    intro: str = ""
+    small: bool = False
+
+    kind = "grid"
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """Alternatives of which one is seen at a time: one an unknown set."""
+
+    id: str
+    title: str
+    intro: str
+    panels: Sequence[tuple[str, Sequence[Grid]]]
+
+    kind = "tabs"
+
+
+Block = Chart | Table | HeatMap | ClassTable | Grid | Tabs
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number a reader should take away, with what it is and how to take it."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One result on the page."""
+
+    id: str
+    kind: str
+    title: str
+    source: str
+    verdict: str
+    numbers: Sequence[Number] = ()
+    blocks: Sequence[Block] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def headings(self) -> list[Block]:
+        """What the table of contents names."""
+        return [block for block in self.blocks if block.title]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A line of the page's list of what is there: a folder, what it is, whether it is whole."""
+
+    folder: str
+    kind: str
+    state: Literal["complete", "unfinished", "damaged"]
+    note: str = ""
+    created: str = ""
+    network: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole page."""
+
+    title: str
+    network: str
+    verdict: Sequence[str]
+    numbers: Sequence[Number]
+    found: Sequence[Found]
+    absent: Sequence[str]
+    sections: Sequence[Section] = field(default_factory=list)
+
+
+def charts_of(blocks: Sequence[Block]) -> list[Chart]:
+    """Every chart in the blocks, in order."""
+    found: list[Chart] = []
+    for block in blocks:
+        if isinstance(block, Chart):
+            found.append(block)
+        elif isinstance(block, Grid):
+            found.extend(block.charts)
+        elif isinstance(block, Tabs):
+            for _, grids in block.panels:
+                found.extend(charts_of(grids))
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Arrays and numpy numbers as JSON's own; floats to seven digits, what is not finite as null."""
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,220 @@
+"""The section of an evaluation: how GHOST does beside its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ghost_ray.evaluate.tables import TABLES, UP, Metric, display_name
+from ghost_ray.report.curves import curve_tabs, z_score_chart
+from ghost_ray.report.discover import Result
+from ghost_ray.report.document import Block, Cell, ClassTable, Number, Section, Table, plain
+from ghost_ray.report.figure3 import figure3
+from ghost_ray.report.numbers import decimal, number, percent, plural, text_cell, whole
+from ghost_ray.report.significance import significance_table
+
+GHOST = "ghost"
+_PAPER = TABLES[0][1]
+_ALL = (
+    *(metric for _, metrics in TABLES for metric in metrics),
+    Metric("openood_fpr95", "FPR95, OpenOOD’s", "↓"),
+    Metric("ccr_mean", "mean CCR", UP),
+)
+_PER_CLASS = ("method", "unknown", "class", "name", "n", "accuracy", "ccr", "f_at_c95")
+
+
+def evaluation_section(result: Result, identity: str) -> Section:
+    """Everything the page shows of an evaluation, from whatever of its files is there."""
+    metrics = result.json("metrics.json") or {}
+    rows = [row for row in metrics.get("results") or [] if isinstance(row, dict)]
+    groups = [
+        {**row, "unknown": f"{row.get('group')} (mean)"} for row in metrics.get("groups") or [] if isinstance(row, dict)
+    ]
+    methods = list(dict.fromkeys(str(row.get("method")) for row in rows))
+    methods.sort(key=lambda name: name != GHOST)
+    sets = list(dict.fromkeys(str(row.get("unknown")) for row in rows))
+    found = {(str(row.get("method")), str(row.get("unknown"))): row for row in [*rows, *groups]}
+    blocks: list[Block] = []
+    if rows:
+        shown = [*sets, *dict.fromkeys(str(row["unknown"]) for row in groups)]
+        blocks += [_paper_table(found, methods, shown, identity), _full_table(found, methods, shown, identity)]
+    tabs = curve_tabs(result, methods, sets, identity)
+    if tabs:
+        blocks.append(tabs)
+    for block in (
+        z_score_chart(result, identity),
+        figure3(result, identity),
+        significance_table(result, identity),
+        _class_table(result, methods, identity),
+    ):
+        if block is not None:
+            blocks.append(block)
+    return Section(
+        id=identity,
+        kind="evaluation",
+        title="Evaluation",
+        source=result.name,
+        verdict=_verdict(found, methods, sets),
+        numbers=_numbers(metrics, found, methods, sets),
+        blocks=blocks,
+        facts=_facts(metrics, methods),
+        notes=[str(note) for note in metrics.get("notes") or []],
+    )
+
+
+def _mean(found: dict[tuple[str, str], dict[str, Any]], method: str, sets: Sequence[str], field: str) -> float | None:
+    values = [number(found.get((method, name), {}).get(field)) for name in sets]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
+
+
+def _verdict(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str]) -> str:
+    if not found:
+        return "The evaluation has no result yet: its metrics.json cannot be read."
+    means = {method: _mean(found, method, sets, "auoscr") for method in methods}
+    known = {method: value for method, value in means.items() if value is not None}
+    if GHOST not in known or len(known) < 2:
+        return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
+    rival = max((m for m in known if m != GHOST), key=lambda m: known[m])
+    won = [name for name in sets if _leads(found, methods, name)]
+    difference = known[GHOST] - known[rival]
+    if difference > 0:
+        lead = f"GHOST leads with a mean AUOSCR of {decimal(known[GHOST])}, {decimal(difference)} above the best rival"
+    else:
+        lead = f"GHOST does not lead: its mean AUOSCR is {decimal(known[GHOST])}, {decimal(-difference)} below the best rival"
+    return f"{lead} ({display_name(rival)}, {decimal(known[rival])}); it is ahead on {len(won)} of {plural(len(sets), 'unknown set')}."
+
+
+def _leads(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], name: str) -> bool:
+    values = {method: number(found.get((method, name), {}).get("auoscr")) for method in methods}
+    mine = values.pop(GHOST)
+    return mine is not None and all(value is None or value < mine for value in values.values())
+
+
+def _numbers(
+    metrics: dict[str, Any], found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str]
+) -> list[Number]:
+    accuracy = metrics.get("closed_set_accuracy")
+    numbers = [
+        Number(
+            percent(accuracy, 1),
+            "closed-set accuracy",
+            f"of {whole(metrics.get('knowns'))} knowns; the same for every method",
+        )
+    ]
+    if not methods:
+        return numbers
+    main = GHOST if GHOST in methods else methods[0]
+    over = f"mean over {plural(len(sets), 'unknown set')}"
+    for field, label, note in (
+        ("auoscr", "AUOSCR", f"cannot exceed the accuracy; {over}"),
+        ("auroc", "AUROC", f"known against unknown; {over}"),
+    ):
+        numbers.append(Number(decimal(_mean(found, main, sets, field)), f"{label} of {display_name(main)}", note))
+    return numbers
+
+
+def _facts(metrics: dict[str, Any], methods: list[str]) -> list[tuple[str, str]]:
+    unknowns = metrics.get("unknowns")
+    facts = [("Classes", whole(metrics.get("classes"))), ("Dimensions", whole(metrics.get("dimensions")))]
+    facts += [("Knowns", whole(metrics.get("knowns"))), ("Methods", ", ".join(map(display_name, methods)))]
+    if isinstance(unknowns, dict):
+        facts += [(f"Unknowns, {name}", whole(count)) for name, count in unknowns.items()]
+    return [(name, value) for name, value in facts if value not in ("–", "")]
+
+
+def _best(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], name: str, metric: Metric) -> str | None:
+    """How the best value of a row looks; values that look the same are all the best, as in the paper."""
+    known = [v for m in methods if (v := number(found.get((m, name), {}).get(metric.field))) is not None]
+    if len(known) < 2:
+        return None
+    return decimal((max if metric.direction == UP else min)(known))
+
+
+def _paper_table(
+    found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str], identity: str
+) -> Table:
+    """The paper's table: unknown sets down, methods across, AUOSCR, AUROC and FPR95 in each cell."""
+    rows = []
+    for name in sets:
+        row = [text_cell(name)]
+        for method in methods:
+            result = found.get((method, name), {})
+            lines = []
+            for metric in _PAPER:
+                text = decimal(result.get(metric.field))
+                best = text == _best(found, methods, name, metric)
+                lines.append(Cell(f"{metric.direction} {text}", number(result.get(metric.field)), best))
+            row.append(Cell("", lines[0].value, lines=lines))
+        rows.append(row)
+    legend = ", ".join(f"{metric.direction} {metric.title}" for metric in _PAPER)
+    return Table(
+        id=f"{identity}-paper",
+        title="The paper’s table",
+        caption=f"From top to bottom in each cell: {legend}. ↑ more is better, ↓ less is better; the best of a row is bold.",
+        columns=["Unknowns", *(display_name(method) for method in methods)],
+        rows=rows,
+    )
+
+
+def _full_table(
+    found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str], identity: str
+) -> Table:
+    rows = []
+    for name in sets:
+        for method in methods:
+            result = found.get((method, name), {})
+            row = [text_cell(name), text_cell(display_name(method))]
+            for metric in _ALL:
+                text = decimal(result.get(metric.field))
+                best = text == _best(found, methods, name, metric)
+                row.append(Cell(text, number(result.get(metric.field)), best))
+            rows.append(row)
+    return Table(
+        id=f"{identity}-metrics",
+        title="Every metric",
+        caption="F@C95: lowest share of unknowns accepted while keeping 95 % of the closed-set accuracy. V: standard "
+        "deviation over mean of the classes’ CCR at FPR 10 %, less is fairer. OpenOOD’s FPR95 takes unknowns as "
+        "positives: do not compare it with FPR95.",
+        columns=["Unknowns", "Method", *(f"{metric.direction} {metric.title}" for metric in _ALL)],
+        rows=rows,
+    )
+
+
+def _class_table(result: Result, methods: list[str], identity: str) -> ClassTable | None:
+    table = result.table("per_class.parquet", _PER_CLASS)
+    if table is None or len(table["class"]) == 0:
+        return None
+    classes, first = np.unique(table["class"], return_index=True)
+    position = {int(k): i for i, k in enumerate(classes)}
+    measures: dict[str, dict[str, dict[str, list[float | None]]]] = {}
+    for method, unknown, k, ccr, f_at_c95 in zip(
+        table["method"],
+        table["unknown"],
+        table["class"].tolist(),
+        np.round(table["ccr"].astype(float), 5).tolist(),
+        np.round(table["f_at_c95"].astype(float), 5).tolist(),
+        strict=True,
+    ):
+        columns = measures.setdefault(unknown, {}).setdefault(
+            method, {name: [None] * len(classes) for name in ("ccr", "f_at_c95")}
+        )
+        columns["ccr"][position[k]] = plain(ccr)
+        columns["f_at_c95"][position[k]] = plain(f_at_c95)
+    present = list(dict.fromkeys(table["method"]))
+    return ClassTable(
+        id=f"{identity}-classes",
+        title="Every class",
+        caption="CCR: share of the class’s knowns classified correctly and accepted, at the one threshold that accepts 10 % "
+        "of the unknowns. Click a heading to sort, type to filter.",
+        names=[table["name"][i] for i in first],
+        count=table["n"][first].tolist(),
+        accuracy=table["accuracy"][first].tolist(),
+        measures=measures,
+        methods=[
+            (name, display_name(name))
+            for name in sorted(present, key=lambda m: (m != GHOST, methods.index(m) if m in methods else 0))
+        ],
+    )

@@ -1,0 +1,91 @@
+"""Q–Q plots and histograms of single columns: what a W looks like."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from ghost_ray.report.discover import Result
+from ghost_ray.report.document import Axis, Chart, Grid, Series
+from ghost_ray.report.numbers import class_name, decimal, small, whole
+
+_COLUMNS = ("class", "dimension", "n", "W", "p", "mean", "std", "values")
+_SHOWN = 6
+_BINS = 24
+
+
+def example_charts(result: Result, identity: str) -> Grid | None:
+    """A Q–Q plot and a histogram over the fitted Gaussian for each example column, least normal first."""
+    table = result.table("examples.parquet", _COLUMNS)
+    if table is None:
+        return None
+    order = sorted(range(len(table["W"])), key=lambda i: float(table["W"][i]))
+    charts: list[Chart] = []
+    for i in _spread(order):
+        values = np.asarray(table["values"][i] or [], np.float64)
+        values = np.sort(values[np.isfinite(values)])
+        spread = float(table["std"][i])
+        if len(values) < 3 or not spread > 0:
+            continue
+        name = f"{class_name(result.class_names, int(table['class'][i]))}, dimension {int(table['dimension'][i])}"
+        facts = (
+            f"W {decimal(table['W'][i].item(), 4)}, p {small(table['p'][i].item())}, n {whole(table['n'][i].item())}"
+        )
+        prefix = f"{identity}-example-{len(charts) // 2}"
+        charts.append(_quantiles(prefix, name, facts, values, float(table["mean"][i]), spread))
+        charts.append(_histogram(prefix, name, facts, values, float(table["mean"][i]), spread))
+    if not charts:
+        return None
+    intro = (
+        "Points on the line are normal; an S is heavy or light tails, a bow is skew, a step is two clumps. Beside each, "
+        "the same values under the Gaussian that GHOST fits to them."
+    )
+    return Grid(f"{identity}-examples", "What such columns look like", charts, intro, small=True)
+
+
+def _spread(order: list[int]) -> list[int]:
+    """The least normal ones, and for comparison the most normal at hand."""
+    return order if len(order) <= _SHOWN else [*order[: _SHOWN - 1], order[-1]]
+
+
+def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: float, std: float) -> Chart:
+    n = len(values)
+    expected = np.array([NormalDist().inv_cdf((i + 0.625) / (n + 0.25)) for i in range(n)])
+    observed = (values - mean) / std
+    reach = float(np.ceil(max(np.abs(expected).max(), 1.0)))
+    return Chart(
+        id=f"{prefix}-qq",
+        title=name,
+        caption=f"Q–Q plot. {facts}.",
+        says=f"Q–Q plot of {name}: {facts}. Lowest value {observed[0]:.2f} σ from the mean where a normal one would lie "
+        f"at {expected[0]:.2f}, highest {observed[-1]:.2f} σ where it would lie at {expected[-1]:.2f}.",
+        x=Axis("expected, σ"),
+        y=Axis("observed, σ"),
+        series=[
+            Series("normal", x=[-reach, reach], y=[-reach, reach], style="reference"),
+            Series("values", x=expected, y=observed, kind="points"),
+        ],
+        height=250,
+    )
+
+
+def _histogram(prefix: str, name: str, facts: str, values: np.ndarray, mean: float, std: float) -> Chart:
+    counts, edges = np.histogram(values, bins=_BINS)
+    density = counts / (len(values) * np.diff(edges))
+    grid = np.linspace(min(edges[0], mean - 3 * std), max(edges[-1], mean + 3 * std), 80)
+    curve = np.exp(-0.5 * ((grid - mean) / std) ** 2) / (std * np.sqrt(2 * np.pi))
+    return Chart(
+        id=f"{prefix}-histogram",
+        title=name,
+        caption=f"Values and the fitted Gaussian: mean {mean:.3g}, σ {std:.3g}.",
+        says=f"Histogram of {name}: {facts}; mean {mean:.3g}, standard deviation {std:.3g}, "
+        f"values from {values[0]:.3g} to {values[-1]:.3g}.",
+        x=Axis("value of the embedding"),
+        y=Axis("density"),
+        series=[
+            Series("values", x=(edges[1:] + edges[:-1]) / 2, y=density, kind="bar", style="muted"),
+            Series("fitted Gaussian", x=grid, y=curve, style="main"),
+        ],
+        height=250,
+    )
