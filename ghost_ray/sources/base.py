@@ -18,6 +18,8 @@ from ghost_ray.sources.retry import retried
 # What Pillow opens and people keep classifiers' images in. Compared in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
+_LINES_AT_A_TIME = 1 << 16  # a listing of millions is not turned into Python strings at once
+
 ITEMS = pa.schema(
     [
         ("key", pa.string()),  # names the image for good: relative, '/', the same on every machine
@@ -132,9 +134,10 @@ def make_items(
 def listing_fingerprint(names: pa.Array, facts: pa.Array) -> str:
     """SHA-256 over the sorted lines ``name TAB fact``; a fact is a size or a label."""
     lines = pc.binary_join_element_wise(names, pc.fill_null(facts.cast(pa.string()), ""), "\t", null_handling="replace")
+    lines = lines.take(pc.sort_indices(lines))
     digest = hashlib.sha256()
-    for line in lines.take(pc.sort_indices(lines)).to_pylist():
-        digest.update(line.encode() + b"\n")
+    for start in range(0, len(lines), _LINES_AT_A_TIME):
+        digest.update("".join(f"{line}\n" for line in lines.slice(start, _LINES_AT_A_TIME).to_pylist()).encode())
     return digest.hexdigest()
 
 
