@@ -8,6 +8,7 @@ of the rows. Scores may be −inf (tied at the bottom); NaN is refused.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 SHARE = 0.95  # of FPR95 and F@C95
 FAIR_FPR = 0.10  # τ at which classes are compared
 FPR_CURVE = tuple(round(0.01 * i, 2) for i in range(1, 101))  # τ of the V curve
+CANDIDATES = 16  # points of a curve weighed for each that is kept
 ROUNDING = 1e-9  # 0.95 · 60 is not 57 in float64
 
 
@@ -106,17 +108,32 @@ class Curve:
     threshold: Floats
 
     def thin(self, points: int) -> Curve:
-        """At most ``points`` points, evenly spaced along the curve, both ends among them.
+        """At most ``points`` points, about evenly spaced along the curve, both ends among them.
 
-        The area moves by less than the square of the spacing, 1e-5 at 500 points.
+        Of the points near each place the one is taken that best makes up for the area lost or won so far, so that the
+        area under the thinned curve stays that of the whole, to about the square of the spacing: 1e-5 at 500 points.
         """
         if points < 2:
             raise ValueError(f"a curve needs at least 2 points, got {points}")
         if len(self.fpr) <= points:
             return self
-        way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(self.fpr)) + np.abs(np.diff(self.value)))])
-        chosen = np.unique(np.searchsorted(way, np.linspace(0.0, way[-1], points)))
-        chosen[0], chosen[-1] = 0, len(way) - 1
+        steps, heights = np.diff(self.fpr), self.value[1:] + self.value[:-1]
+        way = np.concatenate([[0.0], np.cumsum(np.abs(steps) + np.abs(np.diff(self.value)))])
+        area = np.concatenate([[0.0], np.cumsum(steps * heights) / 2])
+        bounds = np.searchsorted(way, (np.arange(points - 1) + 0.5) * way[-1] / (points - 1))
+        chosen, drift = [0], 0.0
+        for low, high in itertools.pairwise(bounds.tolist()):
+            last = chosen[-1]
+            start, stop = max(low, last + 1), min(high, len(way) - 1)
+            if start >= stop:
+                continue
+            near = np.unique(np.linspace(start, stop - 1, CANDIDATES).astype(np.int64))
+            straight = (self.fpr[near] - self.fpr[last]) * (self.value[near] + self.value[last]) / 2
+            error = drift + straight - (area[near] - area[last])
+            best = int(np.abs(error).argmin())
+            chosen.append(int(near[best]))
+            drift = float(error[best])
+        chosen.append(len(way) - 1)
         return Curve(self.fpr[chosen], self.value[chosen], self.threshold[chosen])
 
 
