@@ -69,9 +69,18 @@ def kind_of(uri: str) -> str:
 
 def names_in(uri: str) -> list[str]:
     """Names of the files directly in a folder, sorted; empty where the folder does not exist."""
+    return _names(uri, fs.FileType.File)
+
+
+def folders_in(uri: str) -> list[str]:
+    """Names of the folders directly in a folder, sorted; empty where the folder does not exist."""
+    return _names(uri, fs.FileType.Directory)
+
+
+def _names(uri: str, kind: fs.FileType) -> list[str]:
     filesystem, path = resolve(uri)
     listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return sorted(info.base_name for info in listing if info.type == fs.FileType.File)
+    return sorted(info.base_name for info in listing if info.type == kind)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ghost_ray.sources.base import ITEMS, Failure, Image, Reader, Source, read_bytes
 from ghost_ray.sources.decoding import DecodeError, decode
 from ghost_ray.sources.labels import LabelMap, load_classes, map_labels
-from ghost_ray.sources.opening import FORMATS, open_source
+from ghost_ray.sources.opening import FORMATS, fingerprint_of, open_source
 from ghost_ray.sources.selection import select
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Reader",
     "Source",
     "decode",
+    "fingerprint_of",
     "load_classes",
     "map_labels",
     "open_source",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass
 
 from pyarrow import fs
 
@@ -14,8 +15,9 @@ from ghost_ray.sources.folders import flat_source, folder_source
 from ghost_ray.sources.listing import Listing, list_files
 from ghost_ray.sources.lists import list_source
 from ghost_ray.sources.retry import retried
-from ghost_ray.sources.shards import is_shard, shard_source
+from ghost_ray.sources.shards import is_shard, shard_fingerprint, shard_source
 
+_SHARDS = {"webdataset": ".tar", "parquet": ".parquet"}
 FORMATS = ("folder", "flat", "webdataset", "parquet", "list")
 _LIST_SUFFIXES = (".txt", ".lst", ".tsv")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
@@ -39,6 +41,34 @@ def open_source(uri: str, format: str | None = None, root: str | None = None) ->
     InputError
         Where there is nothing, nothing of that kind, or more than one kind.
     """
+    found = _look(uri, format, root)
+    source = _open(found, root)
+    if not source.items.num_rows and not source.failures:
+        problem = f"holds no image (read as {found.kind})"
+        raise InputError("--data", found.uri, problem, f"--format {'|'.join(FORMATS)}")
+    return source
+
+
+def fingerprint_of(uri: str, format: str | None = None, root: str | None = None) -> str:
+    """The fingerprint `open_source` would give, without looking into shards: cheap enough for every scheduled run."""
+    found = _look(uri, format, root)
+    suffix = _SHARDS.get(found.kind)
+    return shard_fingerprint(found.listing, suffix) if suffix else _open(found, root).fingerprint
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What lies at a URI, listed."""
+
+    kind: str
+    uri: str
+    filesystem: fs.FileSystem
+    base: str
+    path: str
+    listing: Listing
+
+
+def _look(uri: str, format: str | None, root: str | None) -> _Found:
     if format is not None and format not in FORMATS:
         raise InputError("--format", format, f"is not one of {', '.join(FORMATS)}", nearest(format, FORMATS))
     shown = redact(uri)
@@ -59,25 +89,22 @@ def open_source(uri: str, format: str | None = None, root: str | None = None) ->
         kind = format or _kind_of_folder(listing, shown)
     if root is not None and kind != "list":
         raise InputError("--root", root, f"is for image lists; {shown} is read as {kind}", "leave it out")
-    source = _open(kind, shown, filesystem, base, path, listing, root)
-    if not source.items.num_rows and not source.failures:
-        raise InputError("--data", shown, f"holds no image (read as {kind})", f"--format {'|'.join(FORMATS)}")
-    return source
+    return _Found(kind, shown, filesystem, base, path, listing)
 
 
-def _open(
-    kind: str, uri: str, filesystem: fs.FileSystem, base: str, path: str, listing: Listing, root: str | None
-) -> Source:
+def _open(found: _Found, root: str | None) -> Source:
+    kind, uri, filesystem, base, listing = found.kind, found.uri, found.filesystem, found.base, found.listing
     if kind == "folder":
         return folder_source(uri, filesystem, base, listing)
     if kind == "flat":
         return flat_source(uri, filesystem, base, listing)
     if kind == "list":
-        return list_source(uri, filesystem, path, root)
+        return list_source(uri, filesystem, found.path, root)
+    suffix = _SHARDS[kind]
     if kind == "parquet":
         reader = parquet.ParquetReader(filesystem, base)
-        return shard_source(kind, uri, filesystem, base, listing, ".parquet", parquet.scan, reader)
-    return shard_source(kind, uri, filesystem, base, listing, ".tar", tars.scan, tars.TarReader(filesystem, base))
+        return shard_source(kind, uri, filesystem, base, listing, suffix, parquet.scan, reader)
+    return shard_source(kind, uri, filesystem, base, listing, suffix, tars.scan, tars.TarReader(filesystem, base))
 
 
 def _kind_of_file(name: str, uri: str) -> str:

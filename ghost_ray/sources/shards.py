@@ -43,8 +43,7 @@ def shard_source(
     reader: Reader,
 ) -> Source:
     """One source of all shards in `listing`, in sorted order."""
-    sizes = {name: size for name, size in zip(listing.names, listing.sizes, strict=True) if is_shard(name, suffix)}
-    files = sorted(sizes)
+    files = sorted(name for name in listing.names if is_shard(name, suffix))
     with ThreadPoolExecutor(_SCANNERS) as pool:
         scans = list(pool.map(lambda file: scan(filesystem, base, file), files))
     items = pa.concat_tables([ITEMS.empty_table(), *(scan.items for scan in scans)]).unify_dictionaries()
@@ -58,11 +57,18 @@ def shard_source(
         kind=kind,
         items=items,
         reader=reader,
-        fingerprint=listing_fingerprint(pa.array(files, pa.string()), pa.array([sizes[file] for file in files])),
+        fingerprint=shard_fingerprint(listing, suffix),
         class_names=named[0] if named else None,
         failures=[failure for scan in scans for failure in scan.failures],
         ignored=len(listing.names) - len(files),
     )
+
+
+def shard_fingerprint(listing: Listing, suffix: str) -> str:
+    """The fingerprint of a source of shards, from their names and sizes; none of them is opened."""
+    sizes = {name: size for name, size in zip(listing.names, listing.sizes, strict=True) if is_shard(name, suffix)}
+    files = sorted(sizes)
+    return listing_fingerprint(pa.array(files, pa.string()), pa.array([sizes[file] for file in files], pa.int64()))
 
 
 def is_shard(name: str, suffix: str) -> bool:
