@@ -1,0 +1,254 @@
+"""cluster.yaml by Ray's own schema, the Kubernetes files by KubeRay's fields, and no secret in any of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import ray.autoscaler
+import yaml
+
+from ghost_ray.config import build
+from ghost_ray.refit_config import RefitConfig
+
+ROOT = Path(__file__).parent.parent
+KUBERNETES = ["rayjob.yaml", "raycronjob.yaml", "networkpolicy.yaml"]
+
+
+def load(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def test_cluster_yaml_is_valid_by_rays_own_schema() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    schema = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text())
+    cluster = load("cluster.yaml")
+    jsonschema.validate(cluster, schema)
+    validate_config(prepare_config(cluster))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**cluster, "idle_timeout": 5}, schema)
+
+
+def test_the_launched_cluster_is_as_the_documentation_says() -> None:
+    cluster = load("cluster.yaml")
+    types = cluster["available_node_types"]
+    head = types[cluster["head_node_type"]]
+    assert "GPU" not in head["resources"]
+    gpu = [kind for kind in types.values() if kind["resources"].get("GPU")]
+    assert gpu
+    assert all(kind["min_workers"] == 0 < kind["max_workers"] for kind in gpu)
+    assert all(kind["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot" for kind in gpu)
+    assert all(kind["node_config"]["IamInstanceProfile"]["Name"] for kind in types.values())
+    assert cluster["idle_timeout_minutes"] <= 15
+    for command in (cluster["head_start_ray_commands"][-1], cluster["worker_start_ray_commands"][-1]):
+        assert command.startswith("export RAY_AUTH_MODE=token;")
+    assert "--dashboard-host=127.0.0.1" in cluster["head_start_ray_commands"][-1]
+
+
+# The fields of ray.io/v1 in KubeRay 1.6 that these files may use; anything else would be dropped or refused.
+TEXT, NUMBER, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+
+
+def fields(needed: list[str], **known: Any) -> dict[str, Any]:
+    return {"type": "object", "required": needed, "additionalProperties": False, "properties": known}
+
+
+METADATA = fields([], name={"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,45}[a-z0-9])?$"}, labels=TEXTS)
+QUANTITIES = {"type": "object", "additionalProperties": {"type": "string", "pattern": r"^[0-9]+(m|Mi|Gi)?$"}}
+ENVIRONMENT = {
+    "type": "array",
+    "items": fields(
+        ["name"], name=TEXT, value=TEXT, valueFrom=fields(["secretKeyRef"], secretKeyRef=fields(["name", "key"]))
+    ),
+}
+CONTAINER = fields(
+    ["name", "image", "resources", "securityContext"],
+    name=TEXT,
+    image=TEXT,
+    env=ENVIRONMENT,
+    resources=fields(["requests", "limits"], requests=QUANTITIES, limits=QUANTITIES),
+    securityContext=fields(
+        ["runAsNonRoot", "allowPrivilegeEscalation"],
+        runAsNonRoot={"const": True},
+        allowPrivilegeEscalation={"const": False},
+    ),
+    volumeMounts={
+        "type": "array",
+        "items": fields(["name", "mountPath"], name=TEXT, mountPath=TEXT, readOnly=FLAG),
+    },
+)
+POD = fields(
+    ["metadata", "spec"],
+    metadata=METADATA,
+    spec=fields(
+        ["containers"],
+        serviceAccountName=TEXT,
+        restartPolicy={"enum": ["Always", "OnFailure", "Never"]},
+        nodeSelector=TEXTS,
+        tolerations={"type": "array", "items": fields([], key=TEXT, operator=TEXT, effect=TEXT, value=TEXT)},
+        containers={"type": "array", "minItems": 1, "items": CONTAINER},
+        volumes={"type": "array", "items": fields(["name"], name=TEXT, configMap=fields(["name"], name=TEXT))},
+    ),
+)
+RAY_CLUSTER = fields(
+    ["headGroupSpec", "rayVersion", "authOptions"],
+    rayVersion={"type": "string", "pattern": r"^2\.\d+\.\d+$"},
+    authOptions=fields(["mode"], mode={"const": "token"}, secretName=TEXT),
+    enableInTreeAutoscaling=FLAG,
+    autoscalerOptions=fields(
+        [],
+        idleTimeoutSeconds=NUMBER,
+        upscalingMode={"enum": ["Default", "Aggressive", "Conservative"]},
+        resources=fields([], requests=QUANTITIES, limits=QUANTITIES),
+    ),
+    headGroupSpec=fields(
+        ["rayStartParams", "template"],
+        serviceType={"const": "ClusterIP"},
+        enableIngress={"const": False},
+        rayStartParams=TEXTS,
+        template=POD,
+    ),
+    workerGroupSpecs={
+        "type": "array",
+        "items": fields(
+            ["groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"],
+            groupName=TEXT,
+            replicas=NUMBER,
+            minReplicas=NUMBER,
+            maxReplicas=NUMBER,
+            rayStartParams=TEXTS,
+            template=POD,
+        ),
+    },
+)
+RAY_JOB_SPEC = fields(
+    ["entrypoint", "rayClusterSpec"],
+    entrypoint=TEXT,
+    runtimeEnvYAML=TEXT,
+    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+    activeDeadlineSeconds={"type": "integer", "exclusiveMinimum": 0},
+    backoffLimit=NUMBER,
+    submitterConfig=fields([], backoffLimit=NUMBER),
+    submitterPodTemplate=POD,
+    shutdownAfterJobFinishes=FLAG,
+    ttlSecondsAfterFinished=NUMBER,
+    suspend=FLAG,
+    rayClusterSpec=RAY_CLUSTER,
+)
+
+
+def resource(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return fields(
+        ["apiVersion", "kind", "metadata", "spec"],
+        apiVersion={"const": "ray.io/v1"},
+        kind={"const": kind},
+        metadata=METADATA,
+        spec=spec,
+    )
+
+
+CRON = r"^(\S+\s+){4}\S+$"
+SCHEMAS = {
+    "rayjob.yaml": resource("RayJob", RAY_JOB_SPEC),
+    "raycronjob.yaml": resource(
+        "RayCronJob",
+        fields(
+            ["schedule", "jobTemplate"],
+            schedule={"type": "string", "pattern": CRON},
+            suspend=FLAG,
+            jobTemplate=RAY_JOB_SPEC,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_kubernetes_files_have_only_fields_kuberay_knows(name: str) -> None:
+    content = load(f"deploy/{name}")
+    jsonschema.validate(content, SCHEMAS[name])
+    content["spec"]["shutDownAfterJobFinishes"] = True
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, SCHEMAS[name])
+
+
+def test_the_scheduled_job_is_the_single_one() -> None:
+    assert load("deploy/raycronjob.yaml")["spec"]["jobTemplate"] == load("deploy/rayjob.yaml")["spec"]
+
+
+def test_every_mount_has_its_volume_and_the_network_policy_covers_every_pod() -> None:
+    job = load("deploy/rayjob.yaml")["spec"]
+    cluster = job["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    templates = [job["submitterPodTemplate"], *(group["template"] for group in groups)]
+    selected = load("deploy/networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"]
+    for template in templates:
+        assert selected.items() <= template["metadata"]["labels"].items()
+        volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
+        mounts = {mount["name"] for c in template["spec"]["containers"] for mount in c.get("volumeMounts", [])}
+        assert mounts == volumes
+
+
+def test_the_configuration_beside_them_is_one_refit_accepts() -> None:
+    config = build(RefitConfig, {}, str(ROOT / "deploy" / "refit.yaml"))
+    assert config.network.gpus_per_actor == 1
+    entrypoint = load("deploy/rayjob.yaml")["spec"]["entrypoint"]
+    script, _, mounted = re.fullmatch(r"python /home/ray/ghost_ray/(\S+) (--config) (\S+) --json", entrypoint).groups()
+    assert (ROOT / script).is_file()
+    assert mounted == "/etc/ghost-ray/refit.yaml"
+
+
+def words(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from words(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from words(item)
+    else:
+        yield str(value)
+
+
+SECRET = re.compile(
+    r"AKIA[0-9A-Z]{16}|-----BEGIN|(?i:(secret|password|token|api_?key)[\w-]*\s*[=:]\s*['\"]?[\w+/]{16,})|[0-9a-f]{40,}"
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["cluster.yaml", *(f"deploy/{path.name}" for path in sorted((ROOT / "deploy").iterdir()))]
+)
+def test_no_file_holds_a_secret(path: str) -> None:
+    assert SECRET.search("aws_secret_access_key=wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY")
+    text = (ROOT / path).read_text()
+    assert not SECRET.search(text)
+    if path.endswith(".yaml"):
+        long = [word for word in words(yaml.safe_load(text)) if re.fullmatch(r"[A-Za-z0-9+/_-]{32,}={0,2}", word)]
+        assert not long
+
+
+METRICS = re.compile(r"ray_(ghost_ray_\w+)")
+
+
+def metric_names_in_code() -> set[str]:
+    found: set[str] = set()
+    for path in (ROOT / "ghost_ray").rglob("*.py"):
+        text = path.read_text()
+        found |= {f"{name}_total" for name in re.findall(r"\bCounter\(\s*\"(ghost_ray_\w+)\"", text)}
+        found |= set(re.findall(r"(?:\bGauge|_gauge)\(\s*\"(ghost_ray_\w+)\"", text))
+    return found
+
+
+def test_the_dashboard_asks_for_the_metrics_the_jobs_emit() -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())
+    targets = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    asked = {name for expression in targets for name in METRICS.findall(expression)}
+    assert asked == metric_names_in_code()
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert all(panel["datasource"]["uid"] == "${datasource}" for panel in dashboard["panels"])
