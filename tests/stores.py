@@ -93,7 +93,7 @@ def write_store(
         data=[Data(uri="memory", kind="synthetic", fingerprint="0")],
         rows=len(embedding),
         layout=layout,
-        files=files,
+        files=files if layout == "clustered" else None,
         class_names=class_names,
         has_head=not stored_logits,
     )

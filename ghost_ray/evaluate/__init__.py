@@ -7,6 +7,8 @@ Plan → fit every method on the training store → score every set once → mea
     EVAL/curves.parquet         method, unknown, curve, x, y; curve = oscr, roc, oscr_top, oscr_bottom or v, x = FPR
     EVAL/per_class.parquet      method, unknown, class, name, n, accuracy, ccr (at FPR 10 %), f_at_c95
     EVAL/scores/*.parquet       <method>__<set>: key, pred, label, score
+    EVAL/zscores.parquet        set, left, right, count: histograms of GHOST's s
+    EVAL/example.json           one class, a known of it and an unknown taken for it, dimension by dimension
     EVAL/table.md, table.tex    the paper's tables
     EVAL/manifest.json          written last
 """
@@ -21,16 +23,14 @@ import pyarrow.parquet as pq
 
 from ghost_ray.config import EvaluateConfig
 from ghost_ray.evaluate.fitting import fit_all
-from ghost_ray.evaluate.measuring import average_groups, measure_all
+from ghost_ray.evaluate.illustrating import example, z_histograms
+from ghost_ray.evaluate.measuring import average_groups, compare_with_ghost, measure_all
 from ghost_ray.evaluate.plan import KNOWN, Plan, make_plan
 from ghost_ray.evaluate.scoring import score_set
 from ghost_ray.evaluate.tables import to_latex, to_markdown
 from ghost_ray.files import OutputFolder, join, redact, remove_tree, resolve, write_bytes, write_json
 from ghost_ray.manifest import Data, Manifest, provenance, write_manifest
 from ghost_ray.runtime import ray_session
-from ghost_ray.store import Store
-
-METRICS = "metrics.json"
 
 
 class EvaluationManifest(Manifest):
@@ -51,7 +51,10 @@ def run(config: EvaluateConfig) -> dict[str, Any]:
         manifest = EvaluationManifest(
             **provenance(config),
             network=plan.fit.store.manifest.network,
-            data=[_data(reader.store) for reader in (plan.fit, *plan.sets.values())],
+            data=[
+                Data(uri=redact(reader.store.uri), kind="store", fingerprint=reader.store.fingerprint())
+                for reader in (plan.fit, *plan.sets.values())
+            ],
             rows=sum(sets.values()),
             methods=list(plan.scorers),
             sets=sets,
@@ -74,6 +77,13 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
     measured = measure_all(sets, pairs, [store.class_name(k) for k in range(store.classes)])
     _write_table(folder, "curves.parquet", measured.curves)
     _write_table(folder, "per_class.parquet", measured.per_class)
+    compared = compare_with_ghost(sets, methods, plan.unknowns, config.draws, config.draw_size, config.seed)
+    write_json(join(folder, "significance.json"), compared)
+    if fitted.gaussians is not None:
+        _write_table(folder, "zscores.parquet", z_histograms(sets))
+        shown = example(plan.sets, sets, fitted.gaussians)
+        if shown is not None:
+            write_json(join(folder, "example.json"), shown)
     summary = {
         "closed_set_accuracy": float(np.mean(sets[KNOWN].label == sets[KNOWN].pred)),
         "knowns": len(sets[KNOWN].label),
@@ -83,9 +93,9 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
         "unknowns": {name: len(sets[name].label) for name in plan.unknowns},
         "results": measured.results,
         "groups": average_groups(measured.results, plan.groups),
-        "notes": [*plan.notes, *(note for scorer in fitted.whole.values() for note in scorer.notes())],
+        "notes": [*plan.notes, *(note for scorer in plan.scorers.values() for note in scorer.notes())],
     }
-    write_json(join(folder, METRICS), summary)
+    write_json(join(folder, "metrics.json"), summary)
     write_bytes(join(folder, "table.md"), to_markdown(summary).encode())
     write_bytes(join(folder, "table.tex"), to_latex(summary).encode())
     return summary
@@ -94,8 +104,3 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
 def _write_table(folder: str, name: str, table: pa.Table) -> None:
     filesystem, path = resolve(join(folder, name))
     pq.write_table(table, path, filesystem=filesystem)
-
-
-def _data(store: Store) -> Data:
-    fingerprints = [data.fingerprint for data in store.manifest.data]
-    return Data(uri=redact(store.uri), kind="store", fingerprint=fingerprints[0] if len(fingerprints) == 1 else None)

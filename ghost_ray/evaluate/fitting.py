@@ -17,9 +17,11 @@ from ghost_ray.arrange import arrange
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.evaluate.batches import BatchReader
 from ghost_ray.files import join
+from ghost_ray.gaussians import Gaussians
 from ghost_ray.progress import Progress, progress
 from ghost_ray.runtime import map_ordered
 from ghost_ray.scorers import Kept, Scorer, ShardedScorer, State
+from ghost_ray.scorers.ghost import Ghost
 from ghost_ray.store import Piece, Store, row_schema
 
 Scorers = dict[str, Scorer]
@@ -31,6 +33,12 @@ class Fitted:
 
     whole: Scorers = field(default_factory=dict)
     sharded: dict[str, tuple[ShardedScorer, list[Any]]] = field(default_factory=dict)
+
+    @property
+    def gaussians(self) -> Gaussians | None:
+        """GHOST's Gaussians, where it is among the methods."""
+        ghost = self.whole.get(Ghost.name)
+        return ghost.gaussians_ if isinstance(ghost, Ghost) else None
 
 
 def fit_all(scorers: Scorers, reader: BatchReader, scratch: str) -> Fitted:
@@ -125,7 +133,16 @@ def _make_shards(scorer: ShardedScorer, reader: BatchReader) -> list[Any]:
     task: Any = ray.remote(num_cpus=1, max_retries=5)(_class_shard if scorer.by_class else _bank_shard)
     shared = [ray.put(scorer), ray.put(reader)]
     parts: list[Any] = reader.store.class_ranges() if scorer.by_class else reader.store.pieces()
-    return [task.remote(part, *shared) for part in parts]
+    shards = [task.remote(part, *shared) for part in parts]
+    if scorer.by_class:
+        # The classes alone: enough for the method to say which are missing.
+        classes_in: Any = ray.remote(num_cpus=1, max_retries=5)(_classes_in)
+        scorer.shards_ = ray.get([classes_in.remote(shard) for shard in shards])
+    return shards
+
+
+def _classes_in(shard: dict[int, Any]) -> list[int]:
+    return list(shard)
 
 
 def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Any:
@@ -144,7 +161,7 @@ def _class_shard(pieces: list[Piece], scorer: ShardedScorer, reader: BatchReader
 def _clustered(reader: BatchReader, scratch: str) -> BatchReader:
     """The store with the rows of a class together, arranged into ``scratch`` where they are not."""
     store = reader.store
-    if store.manifest.layout == "clustered":
+    if store.clustered:
         return reader
     inputs = [join(store.uri, "rows", file.name) for file in store.files]
     schema = row_schema(store.dimensions, None if store.manifest.has_head else store.classes)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ghost_ray import metrics
+from ghost_ray import metrics, significance
 from ghost_ray.evaluate.plan import KNOWN
 from ghost_ray.evaluate.scoring import SetScores
 from ghost_ray.metrics import OpenSetScores
 from ghost_ray.runtime import map_ordered
 
+REFERENCE = "ghost"
 POINTS = 500  # of a curve
 AVERAGED = (
     "auroc",
@@ -137,3 +138,29 @@ def average_groups(results: list[dict[str, Any]], groups: dict[str, list[str]]) 
             }
             averages.append({"method": method, "group": group, "sets": members, **means})
     return averages
+
+
+def compare_with_ghost(
+    sets: dict[str, SetScores], methods: list[str], unknowns: list[str], draws: int, size: int, seed: int
+) -> dict[str, Any]:
+    """Paired tests of every rival against GHOST, for each unknown set; without GHOST or a rival there are none."""
+    tests: list[dict[str, Any]] = []
+    if REFERENCE in methods and len(methods) > 1:
+        for unknown, comparisons in map_ordered(_compare, unknowns, sets, methods, draws, size, seed):
+            tests += [{"unknown": unknown, **comparison} for comparison in comparisons]
+    return {
+        "reference": REFERENCE,
+        "draws": draws,
+        "draw_size": size,
+        "seed": seed,
+        "correction": "bonferroni",
+        "alpha": significance.ALPHA,
+        "tests": tests,
+    }
+
+
+def _compare(
+    unknown: str, sets: dict[str, SetScores], methods: list[str], draws: int, size: int, seed: int
+) -> list[dict[str, Any]]:
+    scores = {method: open_set(sets, method, unknown) for method in methods}
+    return [comparison.as_dict() for comparison in significance.compare(scores, REFERENCE, draws, size, seed)]

@@ -40,12 +40,11 @@ class SetScores:
 
 def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str], folder: str) -> SetScores:
     """Score a set with every method and write ``<method>__<name>.parquet`` into ``folder``."""
-    gaussians = getattr(fitted.whole.get("ghost"), "gaussians_", None)
     parts: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         writers = {method: stack.enter_context(_writer(folder, method, name)) for method in methods}
         shown = stack.enter_context(progress(f"score {name}", reader.store.rows, "rows"))
-        whole = map_ordered(_score_piece, reader.store.pieces(), fitted.whole, gaussians, reader)
+        whole = map_ordered(_score_piece, reader.store.pieces(), fitted.whole, fitted.gaussians, reader)
         for (piece, part), sharded in zip(whole, _score_sharded(fitted, reader), strict=False):
             part["scores"] |= sharded
             key = part.pop("key")
@@ -57,7 +56,7 @@ def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str]
             shown.advance(piece.rows)
 
     scores = {method: np.concatenate([part["scores"][method] for part in parts]) for method in methods}
-    names = ["label", "pred", "top_logit", *([] if gaussians is None else ["z_sum"])]
+    names = ["label", "pred", "top_logit", *([] if fitted.gaussians is None else ["z_sum"])]
     return SetScores(**{c: np.concatenate([part[c] for part in parts]) for c in names}, scores=scores)
 
 

@@ -1,0 +1,387 @@
+"""The evaluate job against numpy, scikit-learn and one process; its files, its determinism, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import logsumexp, softmax
+from sklearn.metrics import roc_auc_score
+from stores import Toy, write_store
+
+from ghost_ray import scorers
+from ghost_ray.config import EvaluateConfig
+from ghost_ray.errors import InputError
+from ghost_ray.evaluate import run
+from ghost_ray.evaluate.batches import BatchReader
+from ghost_ray.evaluate.tables import grids, to_latex, to_markdown
+from ghost_ray.store import Store
+
+FIELDS = {"auroc", "auoscr", "fpr95", "openood_fpr95", "f_at_c95", "ccr_mean", "ccr_std", "ccr_cv"}
+FILES = {
+    "metrics.json",
+    "significance.json",
+    "curves.parquet",
+    "per_class.parquet",
+    "zscores.parquet",
+    "example.json",
+    "table.md",
+    "table.tex",
+    "manifest.json",
+    "scores",
+}
+
+
+@pytest.fixture(scope="module")
+def toy() -> Toy:
+    return Toy.make(np.random.default_rng(0), classes=6, dimensions=12)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, toy: Toy) -> Path:
+    """Stores in several files, so that several tasks and shards take part."""
+    place = tmp_path_factory.mktemp("stores")
+    rng = np.random.default_rng(1)
+    names = [f"class {k}" for k in range(toy.classes)]
+    write_store(place / "fit", *toy.known(rng, 900), toy, group_rows=50)
+    write_store(place / "known", *toy.known(rng, 400), toy, group_rows=40, class_names=names)
+    write_store(place / "near", toy.unknown(rng, 300, 1.5), None, toy, group_rows=40)
+    write_store(place / "far", toy.unknown(rng, 200, 3.0), None, toy)
+    return place
+
+
+def settings(place: Path, out: Path, **options: Any) -> EvaluateConfig:
+    given = {
+        "fit": str(place / "fit"),
+        "known": str(place / "known"),
+        "unknown": {"near": str(place / "near"), "far": str(place / "far")},
+        "draw_size": 100,
+        "out": str(out),
+    }
+    return EvaluateConfig.model_validate(given | options)
+
+
+@pytest.fixture(scope="module")
+def everything(place: Path, tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> tuple[dict[str, Any], Path]:
+    """One run of all methods, looked at by many tests."""
+    out = tmp_path_factory.mktemp("evaluation") / "eval"
+    return run(settings(place, out, methods="all", group={"both": "near,far"})), out
+
+
+def rows_of(place: Path, name: str) -> dict[str, np.ndarray]:
+    table = pq.ParquetDataset(place / name / "rows").read()
+    columns = {c: table[c].to_numpy() for c in ("key", "label", "pred")}
+    return columns | {"embedding": np.stack(table["embedding"].to_numpy())}
+
+
+def one(result: dict[str, Any], method: str, unknown: str) -> dict[str, Any]:
+    return next(r for r in result["results"] if (r["method"], r["unknown"]) == (method, unknown))
+
+
+def brute_auoscr(known: np.ndarray, correct: np.ndarray, unknown: np.ndarray) -> float:
+    thresholds = np.unique(np.concatenate([known, unknown]))[::-1]
+    ccr = [0.0, *((correct & (known >= t)).mean() for t in thresholds)]
+    fpr = [0.0, *((unknown >= t).mean() for t in thresholds)]
+    return float(np.trapezoid(ccr, fpr))
+
+
+def test_output_is_exactly_the_promised_files(everything: tuple[dict[str, Any], Path]) -> None:
+    result, out = everything
+    assert set(os.listdir(out)) == FILES
+    expected = {f"{m}__{s}.parquet" for m in scorers.names() for s in ("known", "near", "far")}
+    assert set(os.listdir(out / "scores")) == expected
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert {k: v for k, v in result.items() if k != "evaluation"} == metrics
+    assert [(r["method"], r["unknown"]) for r in metrics["results"]] == [
+        (m, u) for u in ("near", "far") for m in scorers.names()
+    ]
+    assert all(set(r) >= FIELDS for r in metrics["results"])
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["kind"] == "evaluation"
+    assert manifest["sets"] == {"known": 400, "near": 300, "far": 200}
+
+
+def test_simple_methods_equal_plain_numpy(everything: tuple[dict[str, Any], Path], place: Path, toy: Toy) -> None:
+    result, _ = everything
+    fit, known = rows_of(place, "fit"), rows_of(place, "known")
+    correct = fit["label"] == fit["pred"]
+    groups = [fit["embedding"][correct & (fit["label"] == k)].astype(np.float64) for k in range(toy.classes)]
+    mean, std = np.stack([g.mean(0) for g in groups]), np.stack([g.std(0, ddof=1) for g in groups])
+
+    def ghost(rows: dict[str, np.ndarray]) -> np.ndarray:
+        s = (np.abs(rows["embedding"] - mean[rows["pred"]]) / std[rows["pred"]]).sum(1)
+        return toy.logits(rows["embedding"]).max(1) / s
+
+    plain = {
+        "ghost": ghost,
+        "msp": lambda rows: softmax(toy.logits(rows["embedding"]).astype(np.float64), axis=1).max(1),
+        "maxlogit": lambda rows: toy.logits(rows["embedding"]).max(1),
+        "energy": lambda rows: logsumexp(toy.logits(rows["embedding"]).astype(np.float64), axis=1),
+    }
+    right = known["label"] == known["pred"]
+    assert result["closed_set_accuracy"] == right.mean()
+    for method, score in plain.items():
+        for name in ("near", "far"):
+            k, u = score(known), score(rows_of(place, name))
+            found = one(result, method, name)
+            auroc = roc_auc_score(np.repeat([1, 0], [len(k), len(u)]), np.concatenate([k, u]))
+            assert found["auroc"] == pytest.approx(auroc, abs=1e-4)
+            assert found["auoscr"] == pytest.approx(brute_auoscr(k, right, u), abs=1e-4)
+            threshold = np.sort(k)[::-1][int(np.ceil(0.95 * len(k))) - 1]
+            assert found["fpr95"] == pytest.approx((u >= threshold).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize("method", scorers.names())
+def test_streamed_fit_equals_fit_in_one_process(
+    everything: tuple[dict[str, Any], Path], place: Path, method: str
+) -> None:
+    reader = BatchReader.of(Store.open(str(place / "fit")), "--fit")
+    scorer = scorers.create(method)
+    scorer.fit(lambda: (reader.read(piece)[0] for piece in reader.store.pieces()), reader.head)
+    for name in ("known", "near"):
+        tested = BatchReader.of(Store.open(str(place / name)), "--known")
+        batches = [tested.read(piece) for piece in tested.store.pieces()]
+        table = pq.read_table(everything[1] / "scores" / f"{method}__{name}.parquet")
+        np.testing.assert_allclose(
+            table["score"].to_numpy(), np.concatenate([scorer.score(batch) for batch, _ in batches]), rtol=1e-9
+        )
+        assert table["key"].to_pylist() == [key for _, keys in batches for key in keys.to_pylist()]
+
+
+def test_groups_are_plain_means(everything: tuple[dict[str, Any], Path]) -> None:
+    result, _ = everything
+    assert len(result["groups"]) == len(scorers.names())
+    for group in result["groups"]:
+        members = [one(result, group["method"], name) for name in ("near", "far")]
+        for field in FIELDS:
+            assert group[field] == pytest.approx(np.mean([m[field] for m in members]))
+
+
+def test_curves_carry_the_areas(everything: tuple[dict[str, Any], Path]) -> None:
+    result, out = everything
+    curves = pq.read_table(out / "curves.parquet").to_pandas()
+    assert set(curves["curve"]) == {"oscr", "roc", "v", "oscr_top", "oscr_bottom"}
+    assert curves.groupby(["method", "unknown", "curve"]).size().max() <= 500
+    for (method, unknown, curve), points in curves.groupby(["method", "unknown", "curve"]):
+        found = one(result, method, unknown)
+        if curve == "v":
+            at_ten = points.loc[np.isclose(points["x"], 0.1), "y"].iloc[0]
+            assert at_ten == pytest.approx(found["ccr_cv"])
+            continue
+        area = np.trapezoid(points["y"], points["x"])
+        field = {
+            "oscr": "auoscr",
+            "roc": "auroc",
+            "oscr_top": "auoscr_top_classes",
+            "oscr_bottom": "auoscr_bottom_classes",
+        }
+        assert area == pytest.approx(found[field[curve]], abs=5e-5)
+
+
+def test_per_class_adds_up(everything: tuple[dict[str, Any], Path], place: Path) -> None:
+    result, out = everything
+    table = pq.read_table(out / "per_class.parquet").to_pandas()
+    assert list(table) == ["method", "unknown", "class", "name", "n", "accuracy", "ccr", "f_at_c95"]
+    known = rows_of(place, "known")
+    for (method, unknown), rows in table.groupby(["method", "unknown"]):
+        found = one(result, method, unknown)
+        np.testing.assert_array_equal(rows["n"], np.bincount(known["label"]))
+        assert np.average(rows["accuracy"], weights=rows["n"]) == pytest.approx(result["closed_set_accuracy"])
+        assert rows["ccr"].mean() == pytest.approx(found["ccr_mean"])
+        assert rows["name"].tolist() == [f"class {k}" for k in rows["class"]]
+
+
+def test_histograms_count_every_sample(everything: tuple[dict[str, Any], Path]) -> None:
+    table = pq.read_table(everything[1] / "zscores.parquet").to_pandas()
+    assert table.groupby("set")["count"].sum().to_dict() == {"known": 400, "near": 300, "far": 200}
+    edges = [tuple(zip(rows["left"], rows["right"], strict=True)) for _, rows in table.groupby("set")]
+    assert edges[0] == edges[1] == edges[2]
+    assert all(left < right for left, right in edges[0])
+
+
+def test_example_is_one_class_seen_closely(everything: tuple[dict[str, Any], Path], place: Path, toy: Toy) -> None:
+    content = json.loads((everything[1] / "example.json").read_text())
+    k, dimensions = content["class"], content["dimensions"]
+    assert content["name"] == f"class {k}"
+    assert content["mean"] == sorted(content["mean"])
+    for kind in ("known", "unknown"):
+        sample = content[kind]
+        rows = rows_of(place, sample["set"])
+        at = int(np.flatnonzero(rows["key"] == sample["key"])[0])
+        assert rows["pred"][at] == k
+        assert (rows["label"][at] == k) == (kind == "known")
+        z = np.abs(rows["embedding"][at][dimensions] - content["mean"]) / content["std"]
+        np.testing.assert_allclose(sample["z"], z, rtol=1e-5)
+        assert sample["gamma"] == pytest.approx(sample["logit"] / sample["s"])
+        assert sample["s"] == pytest.approx(sum(sample["z"]), rel=1e-5)  # all 12 dimensions are shown
+
+
+def test_significance_names_every_rival_metric_and_set(everything: tuple[dict[str, Any], Path]) -> None:
+    content = json.loads((everything[1] / "significance.json").read_text())
+    assert (content["reference"], content["draws"], content["draw_size"]) == ("ghost", 10, 100)
+    named = {(t["unknown"], t["method"], t["metric"]) for t in content["tests"]}
+    rivals = [m for m in scorers.names() if m != "ghost"]
+    assert named == {(u, m, q) for u in ("near", "far") for m in rivals for q in ("auroc", "auoscr", "fpr95")}
+    assert all(0 <= t["p"] <= t["p_bonferroni"] <= 1 for t in content["tests"])
+
+
+def test_tables_bold_the_best(everything: tuple[dict[str, Any], Path]) -> None:
+    result, out = everything
+    best = max((r for r in result["results"] if r["unknown"] == "near"), key=lambda r: r["auroc"])
+    markdown, latex = to_markdown(result), to_latex(result)
+    assert markdown == (out / "table.md").read_text()
+    assert latex == (out / "table.tex").read_text()
+    assert f"**{best['auroc']:.3f}**" in markdown
+    assert rf"\textbf{{{best['auroc']:.3f}}}" in latex
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
+    few = result | {"methods": ["ghost", "msp"]}
+    assert [(g.columns, g.rows) for g in grids(few)] == [(["GHOST", "MSP"], ["near", "far", "both (mean)"])] * 3
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_same_bytes_for_any_number_of_workers(
+    everything: tuple[dict[str, Any], Path], place: Path, tmp_path: Path, workers: int
+) -> None:
+    command = [sys.executable, "-m", "ghost_ray", "evaluate", "--num-cpus", str(workers), "--out", str(tmp_path / "e")]
+    command += ["--fit", str(place / "fit"), "--known", str(place / "known"), "--methods", "all"]
+    command += ["--unknown", f"near={place / 'near'}", "--unknown", f"far={place / 'far'}"]
+    command += ["--group", "both=near,far", "--draw-size", "100"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in sorted(FILES - {"manifest.json", "scores"}):
+        assert (tmp_path / "e" / name).read_bytes() == (everything[1] / name).read_bytes(), name
+    for file in (everything[1] / "scores").iterdir():
+        assert (tmp_path / "e" / "scores" / file.name).read_bytes() == file.read_bytes(), file.name
+    assert "Closed-set accuracy" in done.stdout
+
+
+def test_unordered_store_and_stored_logits_give_the_same(
+    everything: tuple[dict[str, Any], Path], place: Path, toy: Toy, tmp_path: Path
+) -> None:
+    rows = rows_of(place, "fit")
+    order = np.random.default_rng(2).permutation(len(rows["label"]))
+    write_store(
+        tmp_path / "shuffled",
+        rows["embedding"][order],
+        rows["label"][order],
+        toy,
+        layout="unordered",
+        stored_logits=True,
+        group_rows=50,
+    )
+    methods = ["ghost", "ghost-gpd", "ghost-full", "knn", "openmax"]
+    result = run(settings(place, tmp_path / "e", fit=str(tmp_path / "shuffled"), methods=methods))
+    for method in methods:
+        assert one(result, method, "near")["auroc"] == pytest.approx(
+            one(everything[0], method, "near")["auroc"], abs=2e-4
+        )
+    assert not (tmp_path / "e" / "scratch").exists()
+
+
+def test_class_without_gaussian_is_named_and_scored_as_unknown(place: Path, toy: Toy, tmp_path: Path) -> None:
+    rows = rows_of(place, "fit")
+    kept = rows["label"] != 2
+    write_store(tmp_path / "fit", rows["embedding"][kept], rows["label"][kept], toy)
+    result = run(settings(place, tmp_path / "e", fit=str(tmp_path / "fit"), methods=["ghost", "ghost-full"]))
+    assert [note.split(":")[0] for note in result["notes"] if "(2)" in note] == ["ghost", "ghost-full"]
+    table = pq.read_table(tmp_path / "e" / "scores" / "ghost__known.parquet")
+    np.testing.assert_array_equal(np.isneginf(table["score"].to_numpy()), table["pred"].to_numpy() == 2)
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.slow
+def test_pytorch_ood_runs_beside_ours(place: Path, tmp_path: Path, local_ray: None) -> None:
+    result = run(settings(place, tmp_path / "e", methods=["maxlogit", "pytorch-ood:MaxLogit"]))
+    ours, theirs = one(result, "maxlogit", "near"), one(result, "pytorch-ood:MaxLogit", "near")
+    assert {f: ours[f] for f in FIELDS} == pytest.approx({f: theirs[f] for f in FIELDS})
+    assert (tmp_path / "e" / "scores" / "pytorch-ood-MaxLogit__far.parquet").exists()
+    assert not (tmp_path / "e" / "zscores.parquet").exists()
+    assert json.loads((tmp_path / "e" / "significance.json").read_text())["tests"] == []
+
+
+@pytest.fixture(scope="module")
+def wrong(place: Path, toy: Toy) -> Path:
+    """Stores that an evaluation must refuse."""
+    rng = np.random.default_rng(3)
+    embedding, label = toy.known(rng, 60)
+    write_store(place / "empty", embedding[:0], label[:0], toy)
+    write_store(place / "other", embedding, label, toy, network={"name": "resnet"})
+    write_store(place / "no-head", embedding, label, toy, stored_logits=True)
+    write_store(place / "no-head-unknown", embedding, None, toy, stored_logits=True)
+    small = Toy.make(rng, classes=6, dimensions=7)
+    write_store(place / "small", small.unknown(rng, 30), None, small)
+    embedding[11, 3] = np.nan
+    write_store(place / "nan", embedding, None, toy, pred=label)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fit": "empty"}, r"--fit .*empty.*no rows"),
+        ({"known": "empty"}, r"--known .*no rows"),
+        ({"unknown": {"x": "empty"}}, r"--unknown .*no rows"),
+        ({"unknown": {"x": "small"}}, r"D=7.*D=12"),
+        ({"known": "other"}, r"resnet.*toy"),
+        ({"known": "near"}, r"--known .*without a label"),
+        ({"fit": "near"}, r"--fit .*no labelled rows"),
+        ({"unknown": {"x": "known"}}, r"no unknowns.*--unknown"),
+        ({"unknown": {"known": "near"}}, r"name of the known set"),
+        ({"unknown": {"x": "nowhere"}}, r"does not exist"),
+        ({"methods": ["gost"]}, r"unknown method 'gost'.*nearest: 'ghost'"),
+        ({"methods": ["msp", "msp"]}, r"twice"),
+        ({"methods": ["all", "msp"]}, r"stands alone"),
+        ({"group": {"g": "near,fra"}}, r"no --unknown 'fra'.*nearest: 'far'"),
+        ({"group": {"near": "near,far"}}, r"has this name"),
+        (
+            {
+                "fit": "no-head",
+                "known": "no-head",
+                "unknown": {"x": "no-head-unknown"},
+                "methods": ["ghost", "react"],
+            },
+            r"--methods 'react'.*head.*--head HEAD.safetensors, or leave out react",
+        ),
+    ],
+)
+def test_wrong_input_is_refused_before_ray_starts(
+    wrong: Path, tmp_path: Path, options: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr("ghost_ray.evaluate.ray_session", never)
+    at: dict[str, Any] = {k: str(wrong / v) if k in ("fit", "known") else v for k, v in options.items()}
+    if "unknown" in options:
+        at["unknown"] = {name: str(wrong / store) for name, store in options["unknown"].items()}
+    with pytest.raises(InputError, match=problem) as refused:
+        run(settings(wrong, tmp_path / "e", **at))
+    assert refused.value.exit_code == 2
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_without_a_head_leaves_out_what_needs_it(wrong: Path, tmp_path: Path, local_ray: None) -> None:
+    from ghost_ray.evaluate.plan import make_plan
+
+    stores = {"fit": "no-head", "known": "no-head"}
+    at: dict[str, Any] = {k: str(wrong / v) for k, v in stores.items()}
+    plan = make_plan(
+        settings(wrong, tmp_path / "e", unknown={"x": str(wrong / "no-head-unknown")}, methods="all", **at)
+    )
+    left_out = [name for name in scorers.names() if scorers.scorer_class(name).needs_head]
+    assert left_out
+    assert set(plan.scorers) == set(scorers.names()) - set(left_out)
+    assert len(plan.notes) == len(left_out)
+
+
+def test_nan_in_a_store_is_named(wrong: Path, tmp_path: Path, local_ray: None) -> None:
+    with pytest.raises(InputError, match="row 11 holds a NaN"):
+        run(settings(wrong, tmp_path / "e", unknown={"x": str(wrong / "nan")}))
+    assert os.listdir(tmp_path) == []
