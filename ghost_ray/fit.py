@@ -18,7 +18,7 @@ from ghost_ray.manifest import Data, provenance
 from ghost_ray.model import ModelManifest, write_model
 from ghost_ray.progress import progress
 from ghost_ray.runtime import map_merge, ray_session
-from ghost_ray.store import Piece, Rows, Store
+from ghost_ray.store import Piece, Store
 
 # Merging costs about as much as reading this many times the accumulator's own size would.
 _SHARD_PER_ACCUMULATOR = 8
@@ -110,19 +110,14 @@ def _accumulate(shard: list[Piece], store: Store) -> Accumulator:
     part = Accumulator.empty(last - first + 1, store.dimensions, first_class=first)
     for piece in shard:
         for rows in store.batches(piece, logits=False):
+            used = rows.correct
             try:
-                part.update(rows.embedding, rows.label, where=rows.correct)
+                part.update(rows.embedding, rows.label, where=used)
             except ValueError as error:
                 store.refuse_non_finite(rows, piece)
                 raise store.broken(piece.file, one_line(error)) from None
-            refuse_other_non_finite(store, rows, piece)
+            store.refuse_unused_non_finite(rows, used, piece)
     return part
-
-
-def refuse_other_non_finite(store: Store, rows: Rows, piece: Piece) -> None:
-    """Name a NaN also where it hides in a row that is not used: misclassified, perhaps because of it."""
-    if not np.isfinite(rows.embedding[~rows.correct]).all():
-        store.refuse_non_finite(rows, piece)
 
 
 def _merge(*parts: Accumulator) -> Accumulator:

@@ -224,6 +224,11 @@ class Store:
             row = self.row_number(piece, rows.start + bad[0])
             raise self.broken(piece.file, f"row {row} holds a NaN or an infinity")
 
+    def refuse_unused_non_finite(self, rows: Rows, used: np.ndarray, piece: Piece) -> None:
+        """Name a NaN where it hides in a row that no result rests on: one misclassified, perhaps because of it."""
+        if not np.isfinite(rows.embedding[~used]).all():
+            self.refuse_non_finite(rows, piece)
+
     def row_number(self, piece: Piece, offset: int) -> int:
         """Where in its file the row at ``offset`` of a piece stands, from 0."""
         return sum(group.rows for group in self._file(piece.file).groups[: piece.groups[0]]) + int(offset)

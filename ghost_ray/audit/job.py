@@ -1,0 +1,126 @@
+"""The audit from the store to its folder: plan, test by class, correct once, write, publish."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ghost_ray.arrange import clustered
+from ghost_ray.audit.examples import TYPICAL_QUANTILES, Examples
+from ghost_ray.audit.family import correction
+from ghost_ray.audit.partial import Partial
+from ghost_ray.audit.summary import Distribution, Summary
+from ghost_ray.audit.tables import NormalityTable
+from ghost_ray.audit.testing import Sampling, test_range
+from ghost_ray.audit.verdict import percent
+from ghost_ray.config import AuditConfig
+from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.files import OutputFolder, join, redact, remove_tree, write_json
+from ghost_ray.manifest import Data, Manifest, provenance, write_manifest
+from ghost_ray.progress import progress
+from ghost_ray.runtime import map_ordered, ray_session
+from ghost_ray.store import Piece, Store
+
+_WORK = "work"
+
+
+class AuditManifest(Manifest):
+    """Manifest of an audit; ``rows`` counts the samples tested."""
+
+    kind: Literal["audit"] = "audit"
+    class_names: list[str] | None = None
+    tests: int = 0
+    rejected_fraction: float = 0.0
+
+
+def run(config: AuditConfig) -> dict[str, Any]:
+    """Audit a store; returns the summary, and raises GateFailed where more is rejected than ``fail_above``."""
+    store = Store.open(config.store)
+    if not any(group.last_label >= 0 for file in store.files for group in file.groups):
+        raise InputError("STORE", redact(store.uri), "has no labelled row", "audit a store of labelled training images")
+    with OutputFolder(config.out, overwrite=config.overwrite, resume=True) as output:
+        try:
+            with ray_session(config):
+                summary = _audit(config, store, output.staging)
+        except InputError:
+            output.resume = False  # the store has to change, and with it everything tested so far
+            raise
+        manifest = AuditManifest(
+            **provenance(config),
+            network=store.manifest.network,
+            data=[Data(uri=redact(store.uri), kind="store", fingerprint=store.fingerprint())],
+            rows=summary["rows_tested"],
+            class_names=store.manifest.class_names,
+            tests=summary["tests"],
+            rejected_fraction=summary["rejected_fraction"],
+        )
+        remove_tree(join(output.staging, _WORK))
+        write_manifest(output.staging, manifest)
+        output.publish()
+    rate, limit = summary["rejected_fraction"], config.fail_above
+    if limit is not None and rate > limit:
+        raise GateFailed(
+            f"{percent(rate)} of the tests reject normality, more than --fail-above {limit:g}; "
+            f"the audit is in {config.out}"
+        )
+    return {"audit": config.out, "store": config.store, **summary}
+
+
+def _audit(config: AuditConfig, store: Store, staging: str) -> dict[str, Any]:
+    work = join(staging, _WORK)
+    plan = {"store": store.fingerprint(), "max_n": config.max_n, "seed": config.seed}
+    partial = Partial(work, plan)
+    store = clustered(store, join(work, "store"))
+    sampling = Sampling(config.max_n, config.seed)
+    ranges = [pieces for pieces in store.class_ranges() if pieces[-1].last_label >= 0]
+    _test(ranges, store, sampling, partial)
+    return _conclude(config, store, sampling, partial, len(ranges), staging)
+
+
+def _test(ranges: list[list[Piece]], store: Store, sampling: Sampling, partial: Partial) -> None:
+    """Test the ranges that no earlier run has tested."""
+    finished = partial.finished()
+    left = [index for index in range(len(ranges)) if index not in finished]
+    rows = [sum(piece.rows for piece in pieces) for pieces in ranges]
+    tests = 0
+    with progress("audit", sum(rows[index] for index in left), "rows") as shown:
+        results = map_ordered(test_range, (ranges[index] for index in left), store, sampling)
+        for index, (_, found) in zip(left, results, strict=True):
+            partial.save(index, found)
+            tests += found.degenerate.size - int(found.degenerate.sum())
+            shown.note(f"{tests:,} tests")
+            shown.advance(rows[index])
+
+
+def _conclude(
+    config: AuditConfig, store: Store, sampling: Sampling, partial: Partial, ranges: int, staging: str
+) -> dict[str, Any]:
+    """Correct over the whole family and write everything but the manifest."""
+
+    def blocks() -> Any:
+        return partial.blocks(ranges, store.classes, store.dimensions)
+
+    W = Distribution()
+    tests = 0
+    for block in blocks():
+        tested = ~block.degenerate
+        tests += int(tested.sum())
+        W.add(block.W[tested])
+    if tests == 0:
+        raise InputError(
+            "STORE",
+            redact(store.uri),
+            "no class has three correctly classified rows that differ: nothing can be tested",
+            "audit a store of labelled training images",
+        )
+    correct = correction(blocks(), tests, config.alpha, config.family)
+    summary = Summary(store.classes, store.dimensions)
+    examples = Examples(store.dimensions, [W.quantile(share) for share in TYPICAL_QUANTILES])
+    with NormalityTable.create(staging) as table:
+        for block in blocks():
+            adjusted, rejected = correct(block)
+            for part in (table.write, summary.add, examples.look_at):
+                part(block, adjusted, rejected)
+    examples.write(staging, store, sampling)
+    result = summary.result(config.alpha, config.family, W, store.class_name, store.dimensions)
+    write_json(join(staging, "summary.json"), result)
+    return result

@@ -1,0 +1,85 @@
+"""How ``fit`` and ``audit`` show their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ghost_ray.cli.show import Result, renders
+
+_NAMED = 10
+
+
+@renders("fit")
+def _fit(result: Result, console: Console) -> None:
+    classes, dimensions = result["classes"], result["dimensions"]
+    console.print(
+        f"Gaussians of {classes - len(result['missing']):,} of {classes:,} classes × {dimensions:,} dimensions, from "
+        f"{result['rows_used']:,} correctly classified of {result['rows']:,} rows"
+    )
+    if result["missing"]:
+        console.print(f"Without a Gaussian, scored as unknown: {_classes(result['missing'])}")
+    thin = result["thin"]
+    if thin["classes"]:
+        console.print(
+            f"Thin: {thin['classes']:,} classes rest on fewer than {dimensions:,} samples, the fewest in "
+            f"{_classes(thin['smallest'], thin['classes'])}"
+        )
+    constant = result["constant"]
+    if constant["cells"]:
+        everywhere = len(constant["dimensions_in_every_class"])
+        console.print(
+            f"Constant: {constant['cells']:,} of {classes * dimensions:,} class × dimension cells add nothing to a "
+            f"score; {everywhere:,} dimensions are constant in every class"
+        )
+    console.print(f"→ [bold]{escape(result['model'])}[/]")
+
+
+@renders("audit")
+def _audit(result: Result, console: Console) -> None:
+    console.print(f"[bold]{escape(result['verdict'])}[/]\n")
+    rates = [*result["paper"].items(), ("this network", result["rejected_fraction"])]
+    table = Table("Tests that reject normality", "", box=None)
+    for name, rate in sorted(rates, key=lambda row: row[1]):
+        mark = "bold" if name == "this network" else ""
+        table.add_row(name, f"{100 * rate:.2f} %", style=mark)
+    console.print(table)
+    console.print(
+        f"\n{result['rejected']:,} of {result['tests']:,} tests reject, {result['degenerate']:,} cells are degenerate "
+        f"(constant, or n < 3); median W {result['W_quantiles']['0.5']:.4f}"
+    )
+    if result["rejected"]:
+        worst = [f"{_name(entry)} {_share(entry)}" for entry in result["worst_classes"][:3]]
+        console.print(f"Worst classes: {escape(', '.join(worst))}")
+        worst = [f"{entry['dimension']} {_share(entry)}" for entry in result["worst_dimensions"][:5]]
+        console.print(f"Worst dimensions: {', '.join(worst)}")
+    for key, words in (
+        ("untested_classes", "Too few samples to test"),
+        ("thin_classes", "Few samples, little to be seen"),
+        ("sampled_classes", "Tested on a seeded sample, being larger"),
+    ):
+        if result[key]:
+            console.print(f"{words}: {_classes(result[key])}")
+    console.print(
+        f"→ [bold]{escape(result['audit'])}[/]  (summary.json, normality.parquet, examples.parquet; "
+        f"`ghost-ray report {escape(result['audit'])}` draws them)"
+    )
+
+
+def _name(entry: dict[str, Any]) -> str:
+    label, name = str(entry["class"]), entry["name"]
+    return label if name == label else f"{label} {name}"
+
+
+def _share(entry: dict[str, Any]) -> str:
+    return f"({100 * entry['rejected_fraction']:.1f} %)"
+
+
+def _classes(entries: list[dict[str, Any]], total: int | None = None) -> str:
+    """``3 tench (n=1), 7 (n=0) and 12 more``."""
+    shown = ", ".join(f"{_name(entry)} (n={entry['n']})" for entry in entries[:_NAMED])
+    more = (len(entries) if total is None else total) - len(entries[:_NAMED])
+    return escape(shown + (f" and {more:,} more" if more > 0 else ""))
