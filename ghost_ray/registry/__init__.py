@@ -7,6 +7,8 @@ from ghost_ray.registry.loading import Loaded, load
 from ghost_ray.registry.locks import Busy, Lock, hold, holder
 from ghost_ray.registry.pointer import Pointer, current, move, promoted, rolled_back
 from ghost_ray.registry.versions import (
+    VERSIONS,
+    WORK,
     VersionManifest,
     find_by_fingerprint,
     new_id,
@@ -19,6 +21,8 @@ from ghost_ray.registry.versions import (
 )
 
 __all__ = [
+    "VERSIONS",
+    "WORK",
     "Attempt",
     "Busy",
     "Loaded",

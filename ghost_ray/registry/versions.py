@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pyarrow import fs
 
 from ghost_ray.errors import InputError
-from ghost_ray.files import MANIFEST, join, redact, remove_tree, resolve
+from ghost_ray.files import MANIFEST, folders_in, join, redact, remove_tree, resolve
 from ghost_ray.manifest import Manifest, read_manifest
 
 VERSIONS = "versions"
@@ -58,7 +58,7 @@ def new_id(root: str, fingerprint: str) -> str:
 
 def version_ids(root: str) -> list[str]:
     """Ids of the complete versions, oldest first."""
-    found = [name for name in _folders(root) if is_version_id(name) and _is_complete(root, name)]
+    found = [name for name in folders_in(join(root, VERSIONS)) if is_version_id(name) and _is_complete(root, name)]
     return sorted(found, key=_number)
 
 
@@ -107,7 +107,7 @@ def remove_version(root: str, version: str) -> None:
 def unfinished(root: str) -> list[str]:
     """Folders below ``versions/`` that are no complete versions: what killed refits and prunes left."""
     complete = set(version_ids(root))
-    return [name for name in _folders(root) if name not in complete and _is_leftover(name)]
+    return [name for name in folders_in(join(root, VERSIONS)) if name not in complete and _is_leftover(name)]
 
 
 def _is_leftover(name: str) -> bool:
@@ -117,12 +117,6 @@ def _is_leftover(name: str) -> bool:
 def _is_complete(root: str, name: str) -> bool:
     filesystem, path = resolve(join(version_folder(root, name), MANIFEST))
     return bool(filesystem.get_file_info(path).type == fs.FileType.File)
-
-
-def _folders(root: str) -> list[str]:
-    filesystem, path = resolve(join(root, VERSIONS), "ROOT")
-    listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return [info.base_name for info in listing if info.type == fs.FileType.Directory]
 
 
 def _number(version: str) -> int:

@@ -1,0 +1,134 @@
+"""The jobs a version is made by, run one after the other into the folder that becomes the version.
+
+Every job's result is whole or absent, so a refit killed anywhere finds what was finished and goes on after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
+from ghost_ray.errors import JobFailed
+from ghost_ray.files import MANIFEST, join, kind_of, read_json, redact
+from ghost_ray.model import THRESHOLDS, Model, write_threshold
+from ghost_ray.refit.inputs import FIT, KNOWN, Inputs, data_sections
+from ghost_ray.refit.log import Log
+from ghost_ray.refit_config import RefitConfig
+from ghost_ray.registry import WORK
+from ghost_ray.store import Store
+
+STORES = f"{WORK}/stores"
+
+
+class Stages:
+    """One refit's jobs; ``folder`` is where the version is put together."""
+
+    def __init__(self, config: RefitConfig, inputs: Inputs, folder: str, log: Log) -> None:
+        self._config, self._inputs, self._folder, self._log = config, inputs, folder, log
+        self._ray = {"address": config.address, "num_cpus": config.num_cpus}
+        self.stores = {role: inputs.store_name(role, config.network) for role in data_sections(config)}
+
+    def run(self) -> dict[str, Any]:
+        """Everything from images to figures; returns the version's summary."""
+        for role in self.stores:
+            self._extract(role)
+        self._fit()
+        self._audit()
+        self._evaluate()
+        self._choose_threshold()
+        return self._summary()
+
+    def model(self) -> Model:
+        return Model.open(join(self._folder, "model"))
+
+    def store(self, role: str) -> Store:
+        return Store.open(self._place(role))
+
+    def _place(self, role: str) -> str:
+        return join(self._config.registry, STORES, self.stores[role])
+
+    def _extract(self, role: str) -> None:
+        place = self._place(role)
+        if not _is_done(place):
+            from ghost_ray.extract import run
+
+            section = data_sections(self._config)[role]
+            options = {**section.model_dump(), **self._config.network.model_dump(), **self._ray}
+            unknown = role not in (FIT, KNOWN)
+            with self._log.stage("extract", store=role):
+                run(ExtractConfig(out=place, unknown=unknown, **options))
+        made = self.store(role).manifest
+        listing = made.data[0].fingerprint if made.data else None
+        if (made.network.weights_sha256, listing) != (self._inputs.weights, self._inputs.listings[role]):
+            raise JobFailed(f"weights or data of {redact(place)} changed while the refit ran — run it again")
+
+    def _fit(self) -> None:
+        place = join(self._folder, "model")
+        if not _is_done(place):
+            from ghost_ray.fit import run
+
+            with self._log.stage("fit"):
+                run(FitConfig(store=self._place(FIT), out=place, overwrite=True, **self._ray))
+
+    def _audit(self) -> None:
+        place = join(self._folder, "audit")
+        if not _is_done(place):
+            from ghost_ray.audit import run
+
+            options = {**self._config.audit.model_dump(), **self._ray}
+            with self._log.stage("audit"):
+                run(AuditConfig(store=self._place(FIT), out=place, overwrite=True, **options))
+
+    def _evaluate(self) -> None:
+        place = join(self._folder, "evaluation")
+        if self._config.unknown and not _is_done(place):
+            from ghost_ray.evaluate import run
+
+            unknown = {name: self._place(f"unknown.{name}") for name in self._config.unknown}
+            options = {**self._config.evaluate.model_dump(), **self._ray}
+            stores = {"fit": self._place(FIT), "known": self._place(KNOWN), "unknown": unknown}
+            with self._log.stage("evaluate"):
+                run(EvaluateConfig(out=place, overwrite=True, **stores, **options))
+
+    def _choose_threshold(self) -> None:
+        place = join(self._folder, "model")
+        if self._config.accept_known is not None and kind_of(join(place, THRESHOLDS)) != "file":
+            from ghost_ray.score import Rule
+
+            with self._log.stage("threshold"):
+                rule = Rule("accept-known", self._config.accept_known, self.store(KNOWN))
+                write_threshold(place, rule.settle(self.model().gaussians))
+
+    def _summary(self) -> dict[str, Any]:
+        model = self.model()
+        threshold = model.thresholds()
+        audit = read_json(join(self._folder, "audit", "summary.json"))
+        measured = KNOWN if KNOWN in self.stores else FIT
+        return {
+            "accuracy": _accuracy(self.store(measured)),
+            "accuracy_on": measured,
+            "rejected_fraction": audit["rejected_fraction"] if audit["tests"] else None,
+            "auoscr": self._auoscr(),
+            "classes_without_gaussian": len(model.gaussians.missing),
+            "threshold": None if threshold is None else threshold["threshold"],
+            "rows_used": model.manifest.rows,
+            "failures": {role: self.store(role).manifest.failures for role in self.stores},
+        }
+
+    def _auoscr(self) -> dict[str, float]:
+        if not self._config.unknown:
+            return {}
+        results = read_json(join(self._folder, "evaluation", "metrics.json"))["results"]
+        return {result["unknown"]: result["auoscr"] for result in results if result["method"] == "ghost"}
+
+
+def _is_done(folder: str) -> bool:
+    return kind_of(join(folder, MANIFEST)) == "file"
+
+
+def _accuracy(store: Store) -> float | None:
+    label, prediction = store.read_labels()
+    known = label >= 0
+    return float(np.mean(label[known] == prediction[known])) if known.any() else None
