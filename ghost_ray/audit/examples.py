@@ -78,10 +78,10 @@ class Examples:
         if not tests.degenerate.all():
             for i, target in enumerate(self._targets):
                 far = np.where(tests.degenerate, np.inf, np.abs(tests.W - target))
-                row, dimension = np.unravel_index(int(far.argmin()), far.shape)
+                row, dimension = divmod(int(far.argmin()), far.shape[1])
                 known = self._typical[i]
                 if known is None or far[row, dimension] < abs(known["W"] - target):
-                    self._typical[i] = cell(int(row), int(dimension))
+                    self._typical[i] = cell(row, dimension)
 
     def write(self, folder: str, store: Store, sampling: Sampling) -> None:
         """Write examples.parquet, each example with its sorted sample, thinned evenly to at most 500 values."""

@@ -52,9 +52,11 @@ def _audit(result: Result, console: Console) -> None:
         f"(constant, or n < 3); median W {result['W_quantiles']['0.5']:.4f}"
     )
     if result["rejected"]:
-        worst = [f"{_name(entry)} {_share(entry)}" for entry in result["worst_classes"][:3]]
-        console.print(f"Worst classes: {escape(', '.join(worst))}")
-        worst = [f"{entry['dimension']} {_share(entry)}" for entry in result["worst_dimensions"][:5]]
+        classes = [f"{_name(entry)} {_share(entry)}" for entry in result["worst_classes"][:3] if entry["rejected"]]
+        console.print(f"Worst classes: {escape(', '.join(classes))}")
+        worst = [
+            f"{entry['dimension']} {_share(entry)}" for entry in result["worst_dimensions"][:5] if entry["rejected"]
+        ]
         console.print(f"Worst dimensions: {', '.join(worst)}")
     for key, words in (
         ("untested_classes", "Too few samples to test"),
