@@ -213,13 +213,7 @@ class Scorer(ABC):
 
         A row with a value that is not finite is unknown (−inf); a score beyond float64 becomes its largest number.
         """
-        scores = np.full(len(batch), -np.inf)
-        usable = batch.finite
-        if usable.any():
-            with np.errstate(over="ignore", under="ignore"):
-                scores[usable] = self.score_finite(batch.take(usable))
-        scores[np.isposinf(scores)] = np.finfo(np.float64).max
-        return scores
+        return _of_finite_rows(self.score_finite, batch)
 
     @abstractmethod
     def score_finite(self, batch: Batch) -> Floats:
@@ -242,18 +236,32 @@ class ShardedScorer(Scorer):
 
     @abstractmethod
     def score_shard(self, shard: Any, batch: Batch) -> Floats:
-        """A shard's partial answer [B, P] for finite rows."""
+        """A shard's partial answer [B, P]; of rows that are not finite, anything."""
 
     @abstractmethod
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         """Two shards' partial answers as one."""
 
-    @abstractmethod
     def finish(self, partial: Floats, batch: Batch) -> Floats:
-        """Scores [B] from the merged partial answer."""
+        """Scores [B] from the merged partial answer, finite or −inf as those of ``score``."""
+        return _of_finite_rows(lambda rows: self.finish_finite(partial[batch.finite], rows), batch)
+
+    @abstractmethod
+    def finish_finite(self, partial: Floats, batch: Batch) -> Floats:
+        """Scores [B] from the merged partial answer for rows whose embedding and logits are finite."""
 
     def score_finite(self, batch: Batch) -> Floats:
         partial = self.score_shard(self.shards_[0], batch)
         for shard in self.shards_[1:]:
             partial = self.merge_partial(partial, self.score_shard(shard, batch))
-        return self.finish(partial, batch)
+        return self.finish_finite(partial, batch)
+
+
+def _of_finite_rows(score: Callable[[Batch], Floats], batch: Batch) -> Floats:
+    scores = np.full(len(batch), -np.inf)
+    usable = batch.finite
+    if usable.any():
+        with np.errstate(over="ignore", under="ignore"):
+            scores[usable] = score(batch.take(usable))
+    scores[np.isposinf(scores)] = np.finfo(np.float64).max
+    return scores

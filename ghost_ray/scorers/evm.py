@@ -124,13 +124,14 @@ class EVM(Scorer):
 
     def fit_class(self, index: int, rows: Kept) -> ExtremeVectors | None:
         own = rows.values
-        others = self.negative_rows_[self.negative_labels_ != index]
-        if not len(own) or not len(others):
+        same = self.negative_labels_ == index
+        tail = min(self.tail, int(np.sum(~same)))
+        if not len(own) or not tail:
             return None
-        tail = min(self.tail, len(others))
         margins = np.empty((len(own), tail))
         for part in chunks(len(own)):
-            distance = cosine_distance(own[part], others)
+            distance = cosine_distance(own[part], self.negative_rows_)
+            distance[:, same] = np.inf  # cheaper than a copy of all others for each class
             margins[part] = self.margin * np.sort(np.partition(distance, tail - 1, axis=1)[:, :tail], axis=1)
         shape, scale = fit_weibull(np.maximum(margins, NEAREST))
         exponent = weibull_exponent(cosine_distance(own, own), shape[:, None], scale[:, None])

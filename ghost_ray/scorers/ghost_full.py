@@ -108,7 +108,7 @@ class GhostFull(ShardedScorer):
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         return np.minimum(a, b)
 
-    def finish(self, partial: Floats, batch: Batch) -> Floats:
+    def finish_finite(self, partial: Floats, batch: Batch) -> Floats:
         squared = partial[:, 0]
         return gamma(batch.top_logit, np.sqrt(squared), np.isfinite(squared))
 

@@ -70,7 +70,7 @@ class KNN(ShardedScorer):
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         return merge_topk(a, b)
 
-    def finish(self, partial: Floats, batch: Batch) -> Floats:
+    def finish_finite(self, partial: Floats, batch: Batch) -> Floats:
         found = np.isfinite(partial).sum(axis=1)
         scores: Floats = -partial[np.arange(len(partial)), found - 1]
         return scores

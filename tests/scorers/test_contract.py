@@ -172,9 +172,12 @@ def test_huge_training_rows_do_not_break_a_fit(name, network, batch_of):
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if issubclass(scorers.scorer_class(n), ShardedScorer)])
-def test_shards_answer_as_the_whole(name, network):
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("rows", ["known", "adversarial"])
+def test_shards_answer_as_the_whole(name, rows, network, batch_of):
     scorer = fitted(name, network)
-    whole = scorer.score(network.known)
+    batch = network.known if rows == "known" else adversarial(network, batch_of)
+    whole = scorer.score(batch)
     if name == "knn":
         states = []
         for part in split(network.train, np.random.default_rng(0), 6):
@@ -183,10 +186,10 @@ def test_shards_answer_as_the_whole(name, network):
         shards = [scorer.shard(state) for state in states]
     else:
         shards = [{k: fit} for k, fit in scorer.shards_[0].items()]
-    partial = [scorer.score_shard(send(s), network.known) for s in shards]
+    partial = [scorer.score_shard(send(s), batch) for s in shards]
     for order in (partial, partial[::-1]):
         merged = reduce(scorer.merge_partial, order)
-        assert scorer.finish(merged, network.known).tobytes() == whole.tobytes()
+        assert scorer.finish(merged, batch).tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if scorers.scorer_class(n).needs_head])
