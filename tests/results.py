@@ -52,13 +52,16 @@ def make_audit(
         varying = np.ptp(values, axis=0) > 0
         W[k, varying], p[k, varying] = shapiro_wilk(values[:, varying])
     columns = _audit_columns(W, p, n)
-    rows = np.lexsort((columns["W"],))[:6].tolist() + [int(np.nanargmax(columns["W"]))]
+    order = np.argsort(columns["W"])[: int((~columns["degenerate"]).sum())]
     examples = []
-    for row in rows:
+    for place, row in enumerate([*order[:8].tolist(), *order[[len(order) // 3, len(order) // 2]].tolist()]):
         k, d = int(columns["class"][row]), int(columns["dimension"][row])
         x = np.sort(drawn[k][:, d])
         facts = {name: columns[name][row].item() for name in ("class", "dimension", "n", "W", "p")}
-        examples.append({**facts, "mean": float(x.mean()), "std": float(x.std(ddof=1)), "values": x.tolist()})
+        kind = "worst" if place < 8 else "typical"
+        examples.append(
+            {"kind": kind, **facts, "mean": float(x.mean()), "std": float(x.std(ddof=1)), "values": x.tolist()}
+        )
     _write_audit(folder, columns, examples, class_names(classes), name)
     return columns
 
@@ -72,24 +75,27 @@ def make_large_audit(folder: Path, classes: int = 1000, dimensions: int = 1280, 
     p = np.exp(-np.maximum(defect * n[:, None] / 1.2 - 1, 0)) * rng.random((classes, dimensions))
     columns = _audit_columns(1 - np.minimum(defect, 0.9), p, n)
     examples = []
-    for row in np.argsort(columns["W"])[:20].tolist():
+    for place, row in enumerate(np.argsort(columns["W"])[:12].tolist()):
         x = np.sort(rng.gamma(1.0, size=500))
         facts = {name: columns[name][row].item() for name in ("class", "dimension", "n", "W", "p")}
-        examples.append({**facts, "mean": float(x.mean()), "std": float(x.std(ddof=1)), "values": x.tolist()})
+        kind = "worst" if place < 8 else "typical"
+        examples.append(
+            {"kind": kind, **facts, "mean": float(x.mean()), "std": float(x.std(ddof=1)), "values": x.tolist()}
+        )
     _write_audit(folder, columns, examples, class_names(classes), "MAE-H")
 
 
 def _audit_columns(W: np.ndarray, p: np.ndarray, n: np.ndarray) -> dict[str, np.ndarray]:
     classes, dimensions = W.shape
     degenerate = np.isnan(W).ravel()
-    rejected, adjusted = np.zeros(W.size, bool), np.full(W.size, np.nan)
+    rejected, adjusted = np.zeros(W.size, bool), np.ones(W.size)
     rejected[~degenerate], adjusted[~degenerate] = holm(p.ravel()[~degenerate], 0.05)
     return {
         "class": np.repeat(np.arange(classes, dtype=np.int32), dimensions),
         "dimension": np.tile(np.arange(dimensions, dtype=np.int32), classes),
         "n": np.repeat(n, dimensions).astype(np.int32),
-        "W": W.ravel(),
-        "p": p.ravel(),
+        "W": np.where(degenerate, 1.0, W.ravel()),
+        "p": np.where(degenerate, 1.0, p.ravel()),
         "p_holm": adjusted,
         "rejected": rejected,
         "degenerate": degenerate,
@@ -100,8 +106,7 @@ def _write_audit(
     folder: Path, columns: dict[str, np.ndarray], examples: list[dict[str, Any]], names: list[str], name: str
 ) -> None:
     folder.mkdir(parents=True)
-    arrays = {key: pa.array(value, from_pandas=value.dtype.kind == "f") for key, value in columns.items()}
-    pq.write_table(pa.table(arrays), folder / "normality.parquet")
+    pq.write_table(pa.table(columns), folder / "normality.parquet")
     pq.write_table(pa.Table.from_pylist(examples), folder / "examples.parquet")
     tests, rejected = int((~columns["degenerate"]).sum()), int(columns["rejected"].sum())
     network = Network(name=name, classes=len(names), dimensions=int(columns["dimension"].max()) + 1)
@@ -161,7 +166,7 @@ def make_evaluation(
         "notes": ["react: the percentile was taken from a sample"],
     }
     write_json(folder, "metrics.json", summary)
-    write_json(folder, "significance.json", {"draws": 4, "draw_size": 200, "tests": tests})
+    write_json(folder, "significance.json", {"draws": 4, "draw_size": 200, "alpha": 0.05, "tests": tests})
     write_json(folder, "example.json", _example(rng, names[0], sets[0]))
     pq.write_table(pa.Table.from_pylist(curves), folder / "curves.parquet")
     pq.write_table(pa.Table.from_pylist(per_class), folder / "per_class.parquet")

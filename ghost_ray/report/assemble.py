@@ -25,19 +25,20 @@ _MADE_BY = {
 
 def assemble(results: Sequence[Result], title: str) -> Document:
     """The whole page as an object."""
-    audits = sum(result.kind == "audit" for result in results)
     sections = []
     for kind in _ORDER:
         mine = [result for result in results if result.kind == kind]
         for position, result in enumerate(mine):
             identity = kind if len(mine) == 1 else f"{kind}-{position + 1}"
-            sections.append(_section(result, identity, 1 / max(audits, 1)))
+            # Results of one kind share the room there is for their data, so that the page stays small.
+            sections.append(_section(result, identity, 1 / len(mine)))
     networks = list(dict.fromkeys(result.network for result in results if result.network))
     first = _first_of_each_kind(sections)
     return Document(
         title=title,
         network=", ".join(networks),
-        verdict=[section.verdict for section in first] or [_only_stores(results)],
+        verdict=[section.verdict for section in first if section.kind != "model" or len(first) == 1]
+        or [_only_stores(results)],
         numbers=_three_numbers(first),
         # After the sections, which find out what is wrong with the files.
         found=[_line(result) for result in results],
@@ -49,7 +50,7 @@ def assemble(results: Sequence[Result], title: str) -> Document:
 def _section(result: Result, identity: str, room: float) -> Section:
     make: Callable[[], Section] = {
         "audit": lambda: audit_section(result, identity, room),
-        "evaluation": lambda: evaluation_section(result, identity),
+        "evaluation": lambda: evaluation_section(result, identity, room),
         "model": lambda: model_section(result, identity),
         "version": lambda: version_section(result, identity),
     }[result.kind]
@@ -65,21 +66,21 @@ def _first_of_each_kind(sections: Sequence[Section]) -> list[Section]:
     seen: dict[str, Section] = {}
     for section in sections:
         seen.setdefault(section.kind, section)
-    return [seen[kind] for kind in ("audit", "evaluation", "version", "model") if kind in seen]
+    return [seen[kind] for kind in _ORDER if kind in seen]
 
 
 def _three_numbers(sections: Sequence[Section]) -> list[Number]:
-    """With one kind of result its own three; with more, the first of each, filled up from the first."""
-    if not sections:
-        return []
-    chosen = [section.numbers[0] for section in sections if section.numbers][:3]
-    rest = [number for section in sections for number in section.numbers if number not in chosen]
-    return [*chosen, *rest][:3]
+    """What changed where there is a version; else the first number of each kind, filled up from the most telling."""
+    shown = {section.kind: list(section.numbers) for section in sections}
+    if shown.get("version"):
+        return shown["version"][:3]
+    audit, evaluation, model = (shown.get(kind, []) for kind in ("audit", "evaluation", "model"))
+    return [*audit[:1], *evaluation[:2], *audit[1:], *evaluation[2:], *model][:3]
 
 
 def _only_stores(results: Sequence[Result]) -> str:
     rows = sum(int((result.manifest or {}).get("rows", 0)) for result in results)
-    return f"There are {plural(len(results), 'folder')} with {whole(rows)} rows of embeddings, but nothing made of them yet."
+    return f"{plural(len(results), 'folder')} with {whole(rows)} rows of embeddings, but nothing made of them yet."
 
 
 def _line(result: Result) -> Found:

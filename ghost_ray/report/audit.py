@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ghost_ray.audit.verdict import PAPER_RATES, verdict
 from ghost_ray.report.cells import ALPHAS, DEFECT_EDGES, P_EDGES, Cells, read_cells
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Block, Chart, Grid, Number, Section, Series, Table
@@ -24,9 +25,8 @@ from ghost_ray.report.numbers import (
     whole_cell,
 )
 
-# Share of tests that reject normality on the paper's networks (its §5 and supplement).
-PAPER_RATES = {"Swin-T": 0.0056, "MAE-H": 0.0279, "ConvNeXtV2-H": 0.0313, "DenseNet-121": 0.0827}
 _WORST = 20
+_NAMED = 12
 _MAX_POINTS = 2000
 
 
@@ -54,32 +54,23 @@ def audit_section(result: Result, identity: str, room: float) -> Section:
         kind="audit",
         title="Normality audit",
         source=result.name,
-        verdict=_verdict(summary, rate),
+        verdict=_verdict(summary, cells, rate),
         numbers=_numbers(summary, cells, rate),
         blocks=blocks,
         facts=_facts(summary),
+        notes=_notes(summary),
     )
 
 
-def _verdict(summary: dict[str, Any], rate: float | None) -> str:
+def _verdict(summary: dict[str, Any], cells: Cells | None, rate: float | None) -> str:
     if rate is None:
         return "The audit has no result yet: neither its summary nor its tests can be read."
     said = summary.get("verdict")
     if isinstance(said, str) and said:
         return said
-    if rate <= PAPER_RATES["ConvNeXtV2-H"]:
-        place = "no more than on the networks on which the paper's GHOST did well: the Gaussian assumption holds."
-    elif rate <= PAPER_RATES["DenseNet-121"]:
-        place = (
-            "between the paper's good networks and DenseNet-121, on which GHOST did worst: adopt it only with an "
-            "evaluation beside it."
-        )
-    else:
-        place = (
-            "more than on DenseNet-121 (8.27 %), the network on which the paper's GHOST did worst: do not rely on it "
-            "without an evaluation on your own unknowns."
-        )
-    return f"{percent(rate)} of the tests reject normality, {place}"
+    assert cells is not None, "without a summary the rate comes from the cells"
+    tested = cells.n[cells.tested.any(axis=1)]
+    return verdict(rate, cells.tests, 0.05, "all", float(np.median(tested)))
 
 
 def _numbers(summary: dict[str, Any], cells: Cells | None, rate: float | None) -> list[Number]:
@@ -106,8 +97,26 @@ def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in known if value != "–"]
 
 
+def _notes(summary: dict[str, Any]) -> list[str]:
+    """Classes of which the audit can say little."""
+    sentences = {
+        "untested_classes": "could not be tested: fewer than three correctly classified samples",
+        "thin_classes": "rest on few samples: only gross departures can be seen",
+        "sampled_classes": "were tested on a seeded sample: the p-value’s approximation ends at 5,000 samples",
+    }
+    notes = []
+    for field, sentence in sentences.items():
+        classes = [str(entry.get("name")) for entry in summary.get(field) or []]
+        if classes:
+            more = f" and {len(classes) - _NAMED:,} more" if len(classes) > _NAMED else ""
+            notes.append(f"{plural(len(classes), 'class', 'classes')} {sentence}: {', '.join(classes[:_NAMED])}{more}.")
+    return notes
+
+
 def _paper_chart(rate: float, network: str, identity: str) -> Chart:
-    rows = sorted([*PAPER_RATES.items(), (network, rate)], key=lambda row: row[1])
+    rows = sorted(
+        [*((f"{name} (paper)", value) for name, value in PAPER_RATES.items()), (network, rate)], key=lambda row: -row[1]
+    )
     here = next(i for i, row in enumerate(rows) if row == (network, rate))
     series = []
     for name, style, chosen in (
@@ -131,7 +140,7 @@ def _paper_chart(rate: float, network: str, identity: str) -> Chart:
         "worst on DenseNet-121. The rate also grows with the samples a class: compare networks at like n.",
         says=f"{network}: {percent(rate)}; " + "; ".join(f"{k}: {percent(v)}" for k, v in PAPER_RATES.items()) + ".",
         x=Axis("tests that reject normality", percent=True, range=(0, 1.18 * max(r for _, r in rows))),
-        y=Axis("", scale="category"),
+        y=Axis("", scale="category", order=[name for name, _ in rows]),
         series=series,
         horizontal=True,
         height=270,
@@ -177,14 +186,14 @@ def _movement(cells: Cells, names: list[str] | None, alpha: float, identity: str
     by_alpha = Chart(
         id=f"{identity}-alpha",
         title="The rate and α",
-        caption="Share of rejected tests if α were chosen otherwise; the vertical axis is logarithmic. A flat line means "
-        "the verdict does not hang on the choice of α.",
+        caption="Share of rejected tests if α were chosen otherwise. A flat line means that the verdict does not hang "
+        "on the choice of α; uncorrected, even normal columns reject as the thin dashed line says.",
         says=f"At α/10 {percent(strict)} of the tests reject, at 2α {percent(lax)}.",
         x=Axis("α", scale="log"),
-        y=Axis("share of tests rejected", scale="log", percent=True),
+        y=Axis("share of tests rejected", percent=True),
         series=[
-            Series("after Holm", x=ALPHAS, y=_positive(rates), style="main"),
-            Series("uncorrected", x=ALPHAS, y=_positive(cells.below / cells.tests), style=1),
+            Series("after Holm", x=ALPHAS, y=rates, style="main"),
+            Series("uncorrected", x=ALPHAS, y=cells.below / cells.tests, style=1),
             Series("uncorrected, all normal", x=ALPHAS, y=ALPHAS, style="reference"),
         ],
     )
@@ -196,8 +205,8 @@ def _movement(cells: Cells, names: list[str] | None, alpha: float, identity: str
     by_n = Chart(
         id=f"{identity}-n",
         title="The rate and the number of samples",
-        caption="One point a class. Shapiro–Wilk finds ever smaller deviations as n grows: a class high up at small n is "
-        "the stronger evidence against normality.",
+        caption="One point a class. Shapiro–Wilk finds ever smaller deviations as n grows: a class high up at small n "
+        "is the stronger evidence against normality.",
         says=f"Classes have {whole(n.min())} to {whole(n.max())} correctly classified samples; their rejection rates "
         f"run from {percent(rate[kept].min())} to {percent(rate[kept].max())}.",
         x=Axis("correctly classified samples of the class"),
@@ -205,10 +214,6 @@ def _movement(cells: Cells, names: list[str] | None, alpha: float, identity: str
         series=[Series("classes", x=n, y=rate[kept], kind="points", labels=[class_name(names, int(k)) for k in kept])],
     )
     return Grid(f"{identity}-movement", "What the rate hangs on", [by_alpha, by_n])
-
-
-def _positive(values: np.ndarray) -> np.ndarray:
-    return np.where(values > 0, values, np.nan)
 
 
 def _worst_tables(cells: Cells, names: list[str] | None, identity: str) -> list[Table]:
@@ -219,9 +224,8 @@ def _worst_tables(cells: Cells, names: list[str] | None, identity: str) -> list[
         with np.errstate(all="ignore"):
             lowest = np.nanmin(np.where(np.isnan(cells.W), np.inf, cells.W), axis=axis)
         order = np.lexsort((np.nan_to_num(mean, nan=np.inf), -np.nan_to_num(rate, nan=-1.0)))
-        order = [int(i) for i in order if np.isfinite(rate[i])][:_WORST]
         rows = []
-        for i in order:
+        for i in order[np.isfinite(rate[order])][:_WORST].tolist():
             name = class_name(names, i) if axis else f"dimension {i}"
             row = [text_cell(name), percent_cell(rate[i]), decimal_cell(mean[i], 4), decimal_cell(lowest[i], 4)]
             rows.append([*row, whole_cell(cells.n[i])] if axis else row)

@@ -14,7 +14,7 @@ from ghost_ray.files import join, open_input
 from ghost_ray.report.discover import Result
 
 FILE = "normality.parquet"
-ALPHAS = np.concatenate([np.geomspace(1e-10, 1e-3, 15)[:-1], np.geomspace(1e-3, 0.5, 28)])
+ALPHAS = np.geomspace(1e-4, 0.5, 60)
 P_EDGES = np.linspace(0.0, 1.0, 21)
 # 1 − W: from all but normal to as far from it as W can go, twelve bins a decade.
 DEFECT_EDGES = np.geomspace(1e-5, 1.0, 61)

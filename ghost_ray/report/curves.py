@@ -11,17 +11,18 @@ from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Chart, Grid, Series, Tabs
 
 KNOWN = "known"
-_MAX_POINTS = 300
+# Points the page carries for all curves together, and the most of one.
+_ALL_POINTS, _MOST_POINTS = 75_000, 300
 _LOWEST_FPR = 1e-3
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # method → x, y
 
 
-def curve_tabs(result: Result, methods: list[str], sets: list[str], identity: str) -> Tabs | None:
+def curve_tabs(result: Result, methods: list[str], sets: list[str], identity: str, room: float) -> Tabs | None:
     """OSCR (linear, logarithmic; all, top and bottom classes), ROC and V of each unknown set."""
     table = result.table("curves.parquet", ("method", "unknown", "curve", "x", "y"))
     if table is None or len(table["x"]) == 0:
         return None
-    curves = _split(table)
+    curves = _split(table, room)
     sets = sets or list(dict.fromkeys(unknown for unknown, _ in curves))
     methods = methods or list(dict.fromkeys(table["method"]))
     panels = []
@@ -36,20 +37,21 @@ def curve_tabs(result: Result, methods: list[str], sets: list[str], identity: st
     return Tabs(
         id=f"{identity}-curves",
         title="Curves",
-        intro="Each unknown set has its own. Drag to zoom, double-click to go back, click a name in the legend to hide it.",
+        intro="Each unknown set has its own. Drag to zoom, double-click to go back, click a name to hide its curve.",
         panels=panels,
     )
 
 
-def _split(table: dict[str, list[str] | np.ndarray]) -> dict[tuple[str, str], Curves]:
+def _split(table: dict[str, list[str] | np.ndarray], room: float) -> dict[tuple[str, str], Curves]:
     found: dict[tuple[str, str], Curves] = {}
     rows: dict[tuple[str, str, str], list[int]] = {}
     for row, key in enumerate(zip(table["unknown"], table["curve"], table["method"], strict=True)):
         rows.setdefault(key, []).append(row)  # type: ignore[arg-type]
+    most = max(40, min(_MOST_POINTS, int(room * _ALL_POINTS) // len(rows)))
     for (unknown, curve, method), at in rows.items():
         x, y = (np.asarray(table[name])[at].astype(float) for name in ("x", "y"))
-        if len(x) > _MAX_POINTS:
-            keep = np.unique(np.linspace(0, len(x) - 1, _MAX_POINTS).astype(int))
+        if len(x) > most:
+            keep = np.unique(np.linspace(0, len(x) - 1, most).astype(int))
             x, y = x[keep], y[keep]
         found.setdefault((unknown, curve), {})[method] = (x, y)
     return found
@@ -98,8 +100,9 @@ def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: st
             linear,
             id=f"{prefix}-{kind}-log",
             title=f"OSCR, {title}, logarithmic",
-            caption="The same curves where false alarms are dear: each step to the left accepts ten times fewer unknowns.",
-            says=f"OSCR of {title} against {unknown} on a logarithmic axis. CCR at FPR 1 %: {_said(curves, methods, 0.01)}.",
+            caption="The same where false alarms are dear: each step to the left accepts ten times fewer unknowns.",
+            says=f"On a logarithmic axis, OSCR of {title} against {unknown}. "
+            f"CCR at FPR 1 %: {_said(curves, methods, 0.01)}.",
             x=Axis("false positive rate", scale="log", percent=True, range=(_LOWEST_FPR, 1)),
             series_of=linear.id,
         )
@@ -114,7 +117,8 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
             Chart(
                 id=f"{prefix}-roc",
                 title="ROC",
-                caption="Accepted knowns, right or wrong, over accepted unknowns. On the dashed diagonal a score says nothing.",
+                caption="Accepted knowns, right or wrong, over accepted unknowns. On the thin diagonal a score says "
+                "nothing.",
                 says=f"ROC against {unknown}. Knowns accepted at FPR 10 %: {_said(found['roc'], methods, 0.1)}.",
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("knowns accepted", percent=True, range=(0, 1)),
@@ -126,8 +130,8 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
             Chart(
                 id=f"{prefix}-v",
                 title="Unfairness between classes",
-                caption="V, the standard deviation over the mean of the classes’ CCR. Lower is fairer; at the far right the "
-                "classifier’s own unfairness is left.",
+                caption="V, the standard deviation over the mean of the classes’ CCR. Lower is fairer; at the far "
+                "right the classifier’s own unfairness is left.",
                 says=f"V against {unknown}. At FPR 10 %: {_said(found['v'], methods, 0.1)}; "
                 f"at FPR 100 %: {_said(found['v'], methods, 1.0)}.",
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
@@ -145,26 +149,34 @@ def z_score_chart(result: Result, identity: str) -> Grid | None:
         return None
     names = sorted(dict.fromkeys(table["set"]), key=lambda name: name != KNOWN)
     series, said = [], []
+    reach = _reach(table["left"], table["right"])
     for position, name in enumerate(names):
         at = np.flatnonzero([s == name for s in table["set"]])
         at = at[np.argsort(table["left"][at], kind="stable")]
         left, right, count = (table[column][at].astype(float) for column in ("left", "right", "count"))
         share = count / max(count.sum(), 1)
         edges = np.append(left, right[-1])
-        style: int | str = "known" if name == KNOWN else position
         shown = np.where(share > 0, share, np.nan)
-        series.append(Series(name, x=edges, y=np.append(shown, shown[-1]), kind="steps", style=style))  # type: ignore[arg-type]
+        series.append(Series(name, x=edges, y=np.append(shown, shown[-1]), kind="steps", style=position))
         middle = int(np.searchsorted(np.cumsum(share), 0.5))
-        said.append(f"{name}: half lie below {right[min(middle, len(right) - 1)]:.3g}")
+        said.append(f"{name}: half lie below {right[min(middle, len(right) - 1)]:.4g}")
     chart = Chart(
         id=f"{identity}-z",
         title="Distance from the predicted class’s Gaussian",
-        caption="s, the sum of |z| over the dimensions, of every test sample; shares on a logarithmic axis, so that the rare "
-        "failures are seen. The less known and unknown overlap, the better GHOST can tell them apart.",
+        caption="s, the sum of |z| over the dimensions, of every test sample; shares on a logarithmic axis, so that "
+        "the rare failures are seen. The less known and unknown overlap, the better GHOST can tell them apart.",
         says="Distribution of s. " + "; ".join(said) + ".",
-        x=Axis("s = Σ |z|"),
+        x=Axis("s = Σ |z|", range=reach),
         y=Axis("share of the set", scale="log", percent=True),
         series=series,
         height=380,
     )
     return Grid(f"{identity}-z-grid", "How far from home", [chart])
+
+
+def _reach(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    """The range of s to show: a last bin much wider than the others holds the few far ones and is cut."""
+    width = right - left
+    narrow = width <= 3 * np.median(width)
+    far = float(right[narrow].max())
+    return float(left.min()), far + 0.04 * (far - float(left.min()))

@@ -13,10 +13,13 @@ from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import MANIFEST, join, open_input, read_json, redact, resolve
+from ghost_ray.registry import VERSIONS, current
+from ghost_ray.registry.pointer import CURRENT
 
 # registry/versions/<id>/evaluation is the deepest a result lies below a folder somebody would name.
 _DEPTH = 4
 _MAX_FOLDERS = 500
+_STAGING = ".partial"
 DRIFT = "drift.json"
 # The first of these files in a folder says what an unfinished result was going to be.
 _SIGNS = {
@@ -115,7 +118,7 @@ def find_results(folders: Sequence[str]) -> list[Result]:
         filesystem, path = resolve(folder, "DIR")
         if filesystem.get_file_info(path).type != fs.FileType.Directory:
             raise InputError("DIR", redact(folder), "is not a folder", "name the --out of an audit or an evaluation")
-        top = os.path.basename(path) or path
+        top = _shown(os.path.basename(path) or path)
         _walk(folder.rstrip("/") or folder, top, _DEPTH, found)
     if not found:
         raise InputError(
@@ -125,6 +128,11 @@ def find_results(folders: Sequence[str]) -> list[Result]:
             "make one with `ghost-ray audit STORE --out DIR` or `ghost-ray evaluate … --out DIR`",
         )
     return list(found.values())
+
+
+def _shown(name: str) -> str:
+    """A folder's name; of a staging folder the name it will have."""
+    return name.removeprefix(".").removesuffix(_STAGING) if name.startswith(".") else name
 
 
 def _walk(uri: str, name: str, depth: int, found: dict[str, Result]) -> None:
@@ -138,15 +146,26 @@ def _walk(uri: str, name: str, depth: int, found: dict[str, Result]) -> None:
             return
     if depth == 0 or len(found) >= _MAX_FOLDERS:
         return
+    for below in _below(uri, listing):
+        _walk(join(uri, below), f"{name}/{_shown(below)}", depth - 1, found)
+
+
+def _below(uri: str, listing: list[fs.FileInfo]) -> list[str]:
+    """Folders to look into: of a registry the version that serves, else all."""
+    if any(info.base_name == CURRENT for info in listing):
+        try:
+            pointer = current(uri)
+        except InputError:
+            pointer = None
+        if pointer is not None:
+            return [f"{VERSIONS}/{pointer.version}"]
     folders = sorted(info.base_name for info in listing if info.type == fs.FileType.Directory)
-    for below in folders:
-        if below != "plots":
-            _walk(join(uri, below), f"{name}/{below}", depth - 1, found)
+    return [name for name in folders if name != "plots"]
 
 
 def _recognise(uri: str, name: str, names: frozenset[str]) -> Result | None:
     sign = next((kind for file, kind in _SIGNS.items() if file in names), None)
-    staging = os.path.basename(uri).startswith(".") and uri.endswith(".partial")
+    staging = os.path.basename(uri).startswith(".") and uri.endswith(_STAGING)
     if MANIFEST not in names:
         if sign is None and not staging:
             return None

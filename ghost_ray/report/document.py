@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 SeriesKind = Literal["line", "steps", "points", "bar", "band"]
+# Numbers or words along a series.
+Values = Sequence[Any] | np.ndarray
 # Named styles stand apart from the numbered ones, which give each method its colour, dash and marker.
 Style = int | Literal["main", "muted", "reference", "known", "unknown"]
 
@@ -25,11 +27,11 @@ class Series:
     """
 
     name: str
-    x: Sequence[Any]
-    y: Sequence[Any]
+    x: Values
+    y: Values
     kind: SeriesKind = "line"
     style: Style = "main"
-    low: Sequence[float] | None = None
+    low: Values | None = None
     labels: Sequence[str] | None = None
     text: Sequence[str] | None = None
 
@@ -51,6 +53,7 @@ class Axis:
     range: tuple[float, float] | None = None
     percent: bool = False
     one_minus: bool = False
+    order: Sequence[str] | None = None  # of categories, from the origin on
 
     def as_json(self) -> dict[str, Any]:
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
@@ -188,7 +191,7 @@ class Grid:
     title: str
     charts: Sequence[Chart]
     intro: str = ""
-    small: bool = False
+    small: bool = False  # charts of which the picture alone is looked at; their words stay for those who do not see it
 
     kind = "grid"
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ghost_ray.evaluate.tables import TABLES, UP, Metric, display_name
+from ghost_ray.report.classes import class_table
 from ghost_ray.report.curves import curve_tabs, z_score_chart
 from ghost_ray.report.discover import Result
-from ghost_ray.report.document import Block, Cell, ClassTable, Number, Section, Table, plain
+from ghost_ray.report.document import Block, Cell, Number, Section, Table
 from ghost_ray.report.figure3 import figure3
 from ghost_ray.report.numbers import decimal, number, percent, plural, text_cell, whole
 from ghost_ray.report.significance import significance_table
@@ -19,14 +20,16 @@ GHOST = "ghost"
 _PAPER = TABLES[0][1]
 _ALL = (
     *(metric for _, metrics in TABLES for metric in metrics),
-    Metric("openood_fpr95", "FPR95, OpenOOD’s", "↓"),
+    Metric("openood_fpr95", "OpenOOD FPR95", "↓"),
     Metric("ccr_mean", "mean CCR", UP),
 )
-_PER_CLASS = ("method", "unknown", "class", "name", "n", "accuracy", "ccr", "f_at_c95")
 
 
-def evaluation_section(result: Result, identity: str) -> Section:
-    """Everything the page shows of an evaluation, from whatever of its files is there."""
+def evaluation_section(result: Result, identity: str, room: float) -> Section:
+    """Everything the page shows of an evaluation, from whatever of its files is there.
+
+    ``room`` is the share of the page's room for data that is its own.
+    """
     metrics = result.json("metrics.json") or {}
     rows = [row for row in metrics.get("results") or [] if isinstance(row, dict)]
     groups = [
@@ -40,14 +43,14 @@ def evaluation_section(result: Result, identity: str) -> Section:
     if rows:
         shown = [*sets, *dict.fromkeys(str(row["unknown"]) for row in groups)]
         blocks += [_paper_table(found, methods, shown, identity), _full_table(found, methods, shown, identity)]
-    tabs = curve_tabs(result, methods, sets, identity)
+    tabs = curve_tabs(result, methods, sets, identity, room)
     if tabs:
         blocks.append(tabs)
     for block in (
         z_score_chart(result, identity),
         figure3(result, identity),
         significance_table(result, identity),
-        _class_table(result, methods, identity),
+        class_table(result, methods, identity, room),
     ):
         if block is not None:
             blocks.append(block)
@@ -80,11 +83,12 @@ def _verdict(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], s
     rival = max((m for m in known if m != GHOST), key=lambda m: known[m])
     won = [name for name in sets if _leads(found, methods, name)]
     difference = known[GHOST] - known[rival]
-    if difference > 0:
-        lead = f"GHOST leads with a mean AUOSCR of {decimal(known[GHOST])}, {decimal(difference)} above the best rival"
-    else:
-        lead = f"GHOST does not lead: its mean AUOSCR is {decimal(known[GHOST])}, {decimal(-difference)} below the best rival"
-    return f"{lead} ({display_name(rival)}, {decimal(known[rival])}); it is ahead on {len(won)} of {plural(len(sets), 'unknown set')}."
+    begins, side = ("GHOST leads", "above") if difference > 0 else ("GHOST does not lead", "below")
+    return (
+        f"{begins}: its mean AUOSCR is {decimal(known[GHOST])}, {decimal(abs(difference))} {side} the best rival’s "
+        f"({display_name(rival)}, {decimal(known[rival])}). It is ahead on {len(won)} of "
+        f"{plural(len(sets), 'unknown set')}."
+    )
 
 
 def _leads(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], name: str) -> bool:
@@ -96,24 +100,18 @@ def _leads(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], nam
 def _numbers(
     metrics: dict[str, Any], found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str]
 ) -> list[Number]:
-    accuracy = metrics.get("closed_set_accuracy")
-    numbers = [
-        Number(
-            percent(accuracy, 1),
-            "closed-set accuracy",
-            f"of {whole(metrics.get('knowns'))} knowns; the same for every method",
-        )
-    ]
+    note = f"of {whole(metrics.get('knowns'))} knowns; the same for every method"
+    accuracy = Number(percent(metrics.get("closed_set_accuracy"), 1), "closed-set accuracy", note)
     if not methods:
-        return numbers
+        return [accuracy]
     main = GHOST if GHOST in methods else methods[0]
     over = f"mean over {plural(len(sets), 'unknown set')}"
-    for field, label, note in (
-        ("auoscr", "AUOSCR", f"cannot exceed the accuracy; {over}"),
-        ("auroc", "AUROC", f"known against unknown; {over}"),
-    ):
-        numbers.append(Number(decimal(_mean(found, main, sets, field)), f"{label} of {display_name(main)}", note))
-    return numbers
+    osr, ood = (decimal(_mean(found, main, sets, field)) for field in ("auoscr", "auroc"))
+    return [
+        Number(osr, f"AUOSCR of {display_name(main)}", f"cannot exceed the accuracy; {over}"),
+        accuracy,
+        Number(ood, f"AUROC of {display_name(main)}", f"known against unknown; {over}"),
+    ]
 
 
 def _facts(metrics: dict[str, Any], methods: list[str]) -> list[tuple[str, str]]:
@@ -153,7 +151,8 @@ def _paper_table(
     return Table(
         id=f"{identity}-paper",
         title="The paper’s table",
-        caption=f"From top to bottom in each cell: {legend}. ↑ more is better, ↓ less is better; the best of a row is bold.",
+        caption=f"From top to bottom in each cell: {legend}. ↑ more is better, ↓ less is better; the best of a row is "
+        "bold.",
         columns=["Unknowns", *(display_name(method) for method in methods)],
         rows=rows,
     )
@@ -180,41 +179,4 @@ def _full_table(
         "positives: do not compare it with FPR95.",
         columns=["Unknowns", "Method", *(f"{metric.direction} {metric.title}" for metric in _ALL)],
         rows=rows,
-    )
-
-
-def _class_table(result: Result, methods: list[str], identity: str) -> ClassTable | None:
-    table = result.table("per_class.parquet", _PER_CLASS)
-    if table is None or len(table["class"]) == 0:
-        return None
-    classes, first = np.unique(table["class"], return_index=True)
-    position = {int(k): i for i, k in enumerate(classes)}
-    measures: dict[str, dict[str, dict[str, list[float | None]]]] = {}
-    for method, unknown, k, ccr, f_at_c95 in zip(
-        table["method"],
-        table["unknown"],
-        table["class"].tolist(),
-        np.round(table["ccr"].astype(float), 5).tolist(),
-        np.round(table["f_at_c95"].astype(float), 5).tolist(),
-        strict=True,
-    ):
-        columns = measures.setdefault(unknown, {}).setdefault(
-            method, {name: [None] * len(classes) for name in ("ccr", "f_at_c95")}
-        )
-        columns["ccr"][position[k]] = plain(ccr)
-        columns["f_at_c95"][position[k]] = plain(f_at_c95)
-    present = list(dict.fromkeys(table["method"]))
-    return ClassTable(
-        id=f"{identity}-classes",
-        title="Every class",
-        caption="CCR: share of the class’s knowns classified correctly and accepted, at the one threshold that accepts 10 % "
-        "of the unknowns. Click a heading to sort, type to filter.",
-        names=[table["name"][i] for i in first],
-        count=table["n"][first].tolist(),
-        accuracy=table["accuracy"][first].tolist(),
-        measures=measures,
-        methods=[
-            (name, display_name(name))
-            for name in sorted(present, key=lambda m: (m != GHOST, methods.index(m) if m in methods else 0))
-        ],
     )

@@ -10,8 +10,8 @@ from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Chart, Grid, Series
 from ghost_ray.report.numbers import class_name, decimal, small, whole
 
-_COLUMNS = ("class", "dimension", "n", "W", "p", "mean", "std", "values")
-_SHOWN = 6
+_COLUMNS = ("kind", "class", "dimension", "n", "W", "p", "mean", "std", "values")
+_WORST, _TYPICAL = 4, 2
 _BINS = 24
 
 
@@ -20,33 +20,35 @@ def example_charts(result: Result, identity: str) -> Grid | None:
     table = result.table("examples.parquet", _COLUMNS)
     if table is None:
         return None
-    order = sorted(range(len(table["W"])), key=lambda i: float(table["W"][i]))
     charts: list[Chart] = []
-    for i in _spread(order):
+    for i in _chosen(table["kind"]):
         values = np.asarray(table["values"][i] or [], np.float64)
         values = np.sort(values[np.isfinite(values)])
         spread = float(table["std"][i])
         if len(values) < 3 or not spread > 0:
             continue
         name = f"{class_name(result.class_names, int(table['class'][i]))}, dimension {int(table['dimension'][i])}"
+        title = f"{'Least normal' if table['kind'][i] == 'worst' else 'Typical'}: {name}"
         facts = (
             f"W {decimal(table['W'][i].item(), 4)}, p {small(table['p'][i].item())}, n {whole(table['n'][i].item())}"
         )
         prefix = f"{identity}-example-{len(charts) // 2}"
-        charts.append(_quantiles(prefix, name, facts, values, float(table["mean"][i]), spread))
+        charts.append(_quantiles(prefix, title, facts, values, float(table["mean"][i]), spread))
         charts.append(_histogram(prefix, name, facts, values, float(table["mean"][i]), spread))
     if not charts:
         return None
     intro = (
-        "Points on the line are normal; an S is heavy or light tails, a bow is skew, a step is two clumps. Beside each, "
-        "the same values under the Gaussian that GHOST fits to them."
+        "Points on the dashed line are normal; an S is heavy or light tails, a bow is skew, a step is two clumps. "
+        "The first columns are the least normal of all, the last ones typical."
     )
     return Grid(f"{identity}-examples", "What such columns look like", charts, intro, small=True)
 
 
-def _spread(order: list[int]) -> list[int]:
-    """The least normal ones, and for comparison the most normal at hand."""
-    return order if len(order) <= _SHOWN else [*order[: _SHOWN - 1], order[-1]]
+def _chosen(kinds: list[str]) -> list[int]:
+    """The least normal columns, and for comparison a few typical ones."""
+    worst = [i for i, kind in enumerate(kinds) if kind == "worst"][:_WORST]
+    typical = [i for i, kind in enumerate(kinds) if kind == "typical"]
+    return [*worst, *typical[:: max(1, len(typical) // _TYPICAL)][:_TYPICAL]]
 
 
 def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: float, std: float) -> Chart:
@@ -58,8 +60,8 @@ def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
         id=f"{prefix}-qq",
         title=name,
         caption=f"Q–Q plot. {facts}.",
-        says=f"Q–Q plot of {name}: {facts}. Lowest value {observed[0]:.2f} σ from the mean where a normal one would lie "
-        f"at {expected[0]:.2f}, highest {observed[-1]:.2f} σ where it would lie at {expected[-1]:.2f}.",
+        says=f"Q–Q plot, {name}: {facts}. The lowest value lies at {observed[0]:.2f} σ, where a normal one would lie "
+        f"at {expected[0]:.2f}; the highest at {observed[-1]:.2f} σ, where it would lie at {expected[-1]:.2f}.",
         x=Axis("expected, σ"),
         y=Axis("observed, σ"),
         series=[
@@ -77,8 +79,8 @@ def _histogram(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
     curve = np.exp(-0.5 * ((grid - mean) / std) ** 2) / (std * np.sqrt(2 * np.pi))
     return Chart(
         id=f"{prefix}-histogram",
-        title=name,
-        caption=f"Values and the fitted Gaussian: mean {mean:.3g}, σ {std:.3g}.",
+        title="The same values under the fitted Gaussian",
+        caption=f"Mean {mean:.3g}, σ {std:.3g}.",
         says=f"Histogram of {name}: {facts}; mean {mean:.3g}, standard deviation {std:.3g}, "
         f"values from {values[0]:.3g} to {values[-1]:.3g}.",
         x=Axis("value of the embedding"),

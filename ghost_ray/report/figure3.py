@@ -21,12 +21,12 @@ def figure3(result: Result, identity: str) -> Grid | None:
     known, unknown = content["known"], content["unknown"]
     labels = [f"dimension {d}" for d in dimensions]
     x = np.arange(len(mean))
-    said = f"{_said('the known', known)}; {_said('the unknown', unknown)}."
+    said = f"the known has {_said(known)}; the unknown has {_said(unknown)}."
     gaussians = Chart(
         id=f"{identity}-figure3-gaussians",
         title=f"The Gaussians of “{name}”",
-        caption="The fitted mean of a sample of the dimensions, sorted by it, with one and two standard deviations around. "
-        "Where the band is narrow, a small departure weighs much.",
+        caption="The fitted means of some of the dimensions, in ascending order, with one and two standard deviations "
+        "around. Where the band is narrow, a small departure weighs much.",
         says=f"{len(x)} dimensions of {name}; means from {mean.min():.3g} to {mean.max():.3g}, "
         f"standard deviations from {std.min():.3g} to {std.max():.3g}.",
         x=Axis("dimensions, sorted by mean"),
@@ -36,10 +36,10 @@ def figure3(result: Result, identity: str) -> Grid | None:
     scores = Chart(
         id=f"{identity}-figure3-z",
         title="|z| of a known and an unknown",
-        caption=f"Both are classified as “{name}”. Each point is how many standard deviations the sample lies from the mean "
-        "in that dimension; their sum over all dimensions is s.",
-        says=f"{said} Of the dimensions shown, {_beyond(known)} of the known’s and {_beyond(unknown)} of the unknown’s "
-        "lie beyond 2 σ.",
+        caption=f"Both are classified as “{name}”. A point is how many standard deviations the sample lies from the "
+        "mean in that dimension; their sum over all dimensions is s.",
+        says=f"{said.capitalize()} Of the dimensions shown, {_beyond(known)} of the known’s and {_beyond(unknown)} of "
+        "the unknown’s lie beyond 2 σ.",
         x=Axis("dimensions, sorted by mean"),
         y=Axis("|z|"),
         series=[
@@ -49,7 +49,10 @@ def figure3(result: Result, identity: str) -> Grid | None:
             ),
         ],
     )
-    intro = f"γ is the logit over s: an unknown can be as sure of its class as a known and still lie far from it. Here {said}"
+    intro = (
+        "γ is the logit over s: the network can be as sure of an unknown’s class as of a known’s, and the unknown "
+        f"still lies far from it. Here {said}"
+    )
     return Grid(f"{identity}-figure3", "One class up close", [gaussians, scores], intro)
 
 
@@ -62,10 +65,10 @@ def gaussian_bands(x: np.ndarray, mean: np.ndarray, std: np.ndarray, labels: lis
     ]
 
 
-def _said(who: str, sample: dict[str, Any]) -> str:
-    values = (decimal(sample.get(field), digits) for field, digits in (("logit", 1), ("s", 1), ("gamma", 4)))
-    logit, s, gamma = values
-    return f"{who} has logit {logit}, s {s}, γ {gamma}"
+def _said(sample: dict[str, Any]) -> str:
+    return (
+        f"logit {decimal(sample.get('logit'), 1)}, s {decimal(sample.get('s'), 1)}, γ {decimal(sample.get('gamma'), 4)}"
+    )
 
 
 def _beyond(sample: dict[str, Any]) -> str:

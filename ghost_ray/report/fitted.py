@@ -92,9 +92,10 @@ def _gaussians(mean: np.ndarray, std: np.ndarray, count: np.ndarray, names: list
     return Chart(
         id=f"{identity}-gaussians",
         title=f"The Gaussians of one class: {name}",
-        caption="Every dimension’s mean, with one and two standard deviations around it; dimensions are sorted by their mean. "
+        caption="Every dimension’s mean, in ascending order, with one and two standard deviations around it. "
         "GHOST measures a sample’s distance from the line in units of the band’s width there.",
-        says=f"Means of {name} run from {mu[0]:.3g} to {mu[-1]:.3g}; the median standard deviation is {np.median(sigma):.3g}.",
+        says=f"Means of {name} run from {mu[0]:.3g} to {mu[-1]:.3g}; the median standard deviation is "
+        f"{np.median(sigma):.3g}.",
         x=Axis("dimensions, sorted by mean"),
         y=Axis("value of the embedding"),
         series=gaussian_bands(x, mu, sigma, [f"dimension {d}" for d in order]),

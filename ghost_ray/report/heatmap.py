@@ -45,9 +45,9 @@ def heat_map(cells: Cells, names: list[str] | None, prefix: str, share: float = 
         id=f"{prefix}-heat-map",
         title="W of every class and dimension",
         caption=(
-            "One cell is one Shapiro–Wilk test. Classes (rows) and dimensions (columns) are sorted by their mean W, least "
-            "normal at the top left: a dark band across is a class whose features are not Gaussian, a dark band down a "
-            f"dimension that is not Gaussian in any class, speckle is chance.{merged}"
+            "One cell is one Shapiro–Wilk test. Classes (rows) and dimensions (columns) are sorted by their mean W, "
+            "the least normal at the top left: a dark band across is a class whose features are not Gaussian, a dark "
+            f"band down a dimension that is not Gaussian in any class, speckle is chance.{merged}"
         ),
         says=(
             f"Heat map of W over {classes:,} classes and {dimensions:,} dimensions. Least normal class on average: "
@@ -121,7 +121,7 @@ def _ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Round values of W along the colour bar, left the least normal."""
     nice = [1 - m * 10.0**-e for e in range(0, 7) for m in (0.9, 0.8, 0.5, 0.3, 0.2, 0.1)]
     ticks: list[tuple[float, str]] = []
-    for value in sorted(set(round(v, 8) for v in nice)):
+    for value in sorted({round(v, 8) for v in nice}):
         at = (high - np.log10(1 - value)) / (high - low)
         if 0 <= at <= 1 and (not ticks or at - ticks[-1][0] > 0.14):
             ticks.append((float(at), f"{value:g}"))

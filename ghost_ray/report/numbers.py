@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from ghost_ray.report.document import Cell
@@ -12,15 +13,18 @@ NOTHING = "–"
 
 def number(value: Any) -> float | None:
     """``value`` as a finite float, or None: what a file says may be missing or damaged."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def percent(value: Any, digits: int = 2) -> str:
-    """0.0279 → 2.79 %."""
+    """0.0279 → 2.79 %; what is not zero is never shown as zero."""
     found = number(value)
-    return NOTHING if found is None else f"{100 * found:.{digits}f} %"
+    if found is None:
+        return NOTHING
+    shown = f"{100 * found:.{digits}f}"
+    return f"{100 * found:.1g} %" if found and not float(shown) else f"{shown} %"
 
 
 def decimal(value: Any, digits: int = 3) -> str:

@@ -7,45 +7,52 @@ from typing import Any
 from ghost_ray.evaluate.tables import display_name
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Cell, Table
-from ghost_ray.report.numbers import decimal_cell, number, signed, small_cell, text_cell, whole
+from ghost_ray.report.numbers import number, percent, signed, small, text_cell, whole
 
-_BETTER_IF_LOW = {"fpr95"}
+_TITLES = {"auoscr": "AUOSCR", "auroc": "AUROC", "fpr95": "FPR95"}
+_BETTER_IF_LOW = ("fpr95",)
 
 
 def significance_table(result: Result, identity: str) -> Table | None:
-    """The paired tests of every rival against GHOST as a table; None where there are none."""
-    content = result.json("significance.json")
-    tests = (content or {}).get("tests")
-    if not content or not tests:
+    """The paired tests of every rival against GHOST, a row each; None where there are none."""
+    content = result.json("significance.json") or {}
+    tests = [test for test in content.get("tests") or [] if isinstance(test, dict)]
+    if not tests:
         return None
+    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for test in tests:
+        rows.setdefault((str(test.get("unknown")), str(test.get("method"))), {})[str(test.get("metric"))] = test
+    metrics = [metric for metric in _TITLES if any(metric in row for row in rows.values())]
+    better = sum(_word(test) == "GHOST better" for test in tests)
+    worse = sum(_word(test) == "rival better" for test in tests)
+    notes = sorted({str(test["note"]) for test in tests if test.get("note")})
     draws = f"{whole(content.get('draws'))} seeded draws of {whole(content.get('draw_size'))} knowns and unknowns"
     return Table(
         id=f"{identity}-significance",
         title="More than chance?",
-        caption=f"Paired two-sided t-tests of each rival against GHOST over {draws}, p after Bonferroni’s correction. The "
-        "difference is rival − GHOST.",
-        columns=["Unknowns", "Metric", "Rival", "mean", "GHOST’s mean", "difference", "p", "Verdict"],
-        rows=[_row(test) for test in tests],
+        caption=f"Rival − GHOST, and p of a paired two-sided t-test over {draws}, after Bonferroni’s correction; "
+        f"called a difference below {percent(content.get('alpha'), 0)}. Of {len(tests)} tests GHOST is better in "
+        f"{better}, the rival in {worse}, and in {len(tests) - better - worse} no difference is shown."
+        + "".join(f" Where no test could be made: {note}." for note in notes),
+        columns=["Unknowns", "Rival", *(_TITLES[metric] for metric in metrics)],
+        rows=[
+            [text_cell(unknown), text_cell(display_name(method)), *(_cell(row.get(metric)) for metric in metrics)]
+            for (unknown, method), row in rows.items()
+        ],
     )
 
 
-def _row(test: dict[str, Any]) -> list[Cell]:
-    metric = str(test.get("metric", ""))
-    difference = number(test.get("difference"))
+def _word(test: dict[str, Any]) -> str:
     if not test.get("significant"):
-        verdict = "no difference shown"
-    else:
-        worse = (difference or 0) > 0 if metric in _BETTER_IF_LOW else (difference or 0) < 0
-        verdict = "GHOST better" if worse else "rival better"
-    if test.get("note"):
-        verdict = f"{verdict} ({test['note']})"
-    return [
-        text_cell(test.get("unknown", "")),
-        text_cell(metric.upper()),
-        text_cell(display_name(str(test.get("method", "")))),
-        decimal_cell(test.get("mean")),
-        decimal_cell(test.get("reference_mean")),
-        Cell(signed(difference), difference),
-        small_cell(test.get("p_bonferroni")),
-        text_cell(verdict),
-    ]
+        return "no difference"
+    above = (number(test.get("difference")) or 0.0) > 0
+    return "GHOST better" if above == (test.get("metric") in _BETTER_IF_LOW) else "rival better"
+
+
+def _cell(test: dict[str, Any] | None) -> Cell:
+    if test is None:
+        return Cell("–")
+    difference, word = number(test.get("difference")), _word(test)
+    p = small(test.get("p_bonferroni"))
+    lines = [Cell(f"{signed(difference)}  {word}", difference, best=word == "GHOST better"), Cell(f"p {p}")]
+    return Cell("", difference, lines=lines)

@@ -1,42 +1,36 @@
-"""The section of a refit: what changed since the last version."""
+"""The section of a refit: what changed since the last version, and what the gates said."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ghost_ray.evaluate.tables import display_name
 from ghost_ray.report.discover import DRIFT, Result
 from ghost_ray.report.document import Axis, Block, Cell, Chart, Number, Section, Series, Table
-from ghost_ray.report.numbers import decimal, number, percent, signed, text_cell
+from ghost_ray.report.numbers import decimal, number, percent, plural, signed, text_cell, whole
 
-_SHOWN = 20
+_SHARES = {"accuracy": "Closed-set accuracy", "rejected_fraction": "Tests that reject normality"}
 
 
 def version_section(result: Result, identity: str) -> Section:
     """Everything the page shows of a registry's version."""
-    drift = result.json(DRIFT)
-    title = f"Version {(drift or {}).get('current') or result.name.rsplit('/', 1)[-1]}"
-    if not drift or not drift.get("previous"):
-        return Section(
-            identity, "version", title, result.name, "The first version: there is nothing to compare it with."
-        )
-    blocks: list[Block] = [_table(drift, identity)]
+    manifest, drift = result.manifest or {}, result.json(DRIFT) or {}
+    version = drift.get("current") or manifest.get("version") or result.name.rsplit("/", 1)[-1]
+    gates = [gate for gate in manifest.get("gates") or [] if isinstance(gate, dict)]
+    blocks: list[Block] = []
+    if drift.get("previous"):
+        blocks.append(_table(drift, identity))
+    if gates:
+        blocks.append(_gates(gates, identity))
     shift = _shift_chart(drift, identity)
     if shift is not None:
         blocks.append(shift)
-    changed = [str(item) for item in drift.get("changed") or []]
-    verdict = f"Since {drift['previous']}: " + ("; ".join(changed) if changed else "nothing of note changed") + "."
     return Section(
         id=identity,
         kind="version",
-        title=title,
+        title=f"Version {version}",
         source=result.name,
-        verdict=verdict,
-        numbers=[
-            _number("closed-set accuracy", drift.get("accuracy"), share=True),
-            _number("of tests reject normality", drift.get("rejected_fraction"), share=True),
-            *(_number(f"AUOSCR, {name}", pair) for name, pair in list(_pairs(drift.get("auoscr")).items())[:1]),
-        ],
+        verdict=f"{_change(drift)} {_passed(gates)}".strip(),
+        numbers=_numbers(drift),
         blocks=blocks,
         facts=[
             (f"Classes {word}", ", ".join(map(str, drift[f"classes_{word}"])) or "none")
@@ -46,49 +40,81 @@ def version_section(result: Result, identity: str) -> Section:
     )
 
 
-def _pairs(content: Any) -> dict[str, list[Any]]:
-    """name → [old, new] for every pair, at whatever depth it lies."""
-    found: dict[str, list[Any]] = {}
-    if isinstance(content, list) and len(content) == 2:
-        return {"": content}
-    if isinstance(content, dict):
-        for name, item in content.items():
-            for below, pair in _pairs(item).items():
-                found[f"{name} {below}".strip()] = pair
-    return found
+def _change(drift: dict[str, Any]) -> str:
+    if not drift:
+        return "What changed since the last version is not known: drift.json is missing or cannot be read."
+    if not drift.get("previous"):
+        return "The first version: there is nothing to compare it with."
+    changed = [str(part) for part in drift.get("changed") or []]
+    return f"Since {drift['previous']} {', '.join(changed) if changed else 'nothing'} changed."
 
 
-def _number(label: str, pair: Any, share: bool = False) -> Number:
-    old, new = (number(v) for v in pair) if isinstance(pair, list) and len(pair) == 2 else (None, None)
-    show = percent if share else decimal
-    return Number(show(new), label, f"was {show(old)}")
+def _passed(gates: list[dict[str, Any]]) -> str:
+    refused = [str(gate.get("text")) for gate in gates if not gate.get("passed")]
+    if refused:
+        return f"It did not pass: {'; '.join(refused)}."
+    return f"It passed {plural(len(gates), 'gate')}." if gates else ""
+
+
+def _pair(value: Any) -> tuple[float | None, float | None]:
+    """[before, now]; None for what is not there."""
+    return (number(value[0]), number(value[1])) if isinstance(value, list) and len(value) == 2 else (None, None)
+
+
+def _numbers(drift: dict[str, Any]) -> list[Number]:
+    found = []
+    for field, label in _SHARES.items():
+        before, now = _pair(drift.get(field))
+        if now is not None:
+            found.append(Number(percent(now), label.lower(), f"{percent(before)} before"))
+    for name, pair in (drift.get("auoscr") or {}).items():
+        before, now = _pair(pair)
+        found.append(Number(decimal(now), f"AUOSCR, {name}", f"{decimal(before)} before"))
+    return found[:3]
 
 
 def _table(drift: dict[str, Any], identity: str) -> Table:
+    entries = [(label, drift.get(field), 4) for field, label in _SHARES.items()]
+    entries += [(f"AUOSCR, {name}", pair, 4) for name, pair in (drift.get("auoscr") or {}).items()]
+    entries.append(("Correctly classified training samples", drift.get("rows"), 0))
     rows = []
-    entries = [
-        ("Closed-set accuracy", drift.get("accuracy")),
-        ("Tests rejecting normality", drift.get("rejected_fraction")),
-    ]
-    entries += [(f"AUOSCR, {display_name(name)}", pair) for name, pair in _pairs(drift.get("auoscr")).items()]
-    for name, pair in entries:
-        if not (isinstance(pair, list) and len(pair) == 2):
-            continue
-        old, new = number(pair[0]), number(pair[1])
-        difference = new - old if old is not None and new is not None else None
+    for label, pair, digits in entries:
+        before, now = _pair(pair)
+        difference = now - before if before is not None and now is not None else None
+        show = whole if digits == 0 else decimal
         rows.append(
             [
-                text_cell(name),
-                Cell(decimal(old, 4), old),
-                Cell(decimal(new, 4), new),
-                Cell(signed(difference, 4), difference),
+                text_cell(label),
+                Cell(show(before), before),
+                Cell(show(now), now),
+                Cell(signed(difference, digits), difference),
             ]
         )
     return Table(
         id=f"{identity}-drift",
-        title="Old and new",
-        caption=f"From {drift.get('previous')} to {drift.get('current') or 'this version'}.",
+        title="Before and now",
+        caption=f"{drift.get('previous')} and {drift.get('current')}. Shares are given as numbers between 0 and 1.",
         columns=["Measure", "before", "now", "change"],
+        rows=rows,
+        sorts=False,
+    )
+
+
+def _gates(gates: list[dict[str, Any]], identity: str) -> Table:
+    rows = [
+        [
+            text_cell(gate.get("text") or gate.get("name")),
+            Cell(decimal(gate.get("value"), 4), number(gate.get("value"))),
+            Cell(decimal(gate.get("limit"), 4), number(gate.get("limit"))),
+            text_cell("passed" if gate.get("passed") else "refused"),
+        ]
+        for gate in gates
+    ]
+    return Table(
+        id=f"{identity}-gates",
+        title="The gates",
+        caption="A version is promoted when no value exceeds its limit; what could not be measured does not pass.",
+        columns=["Question", "value", "limit", "answer"],
         rows=rows,
         sorts=False,
     )
@@ -96,32 +122,22 @@ def _table(drift: dict[str, Any], identity: str) -> Table:
 
 def _shift_chart(drift: dict[str, Any], identity: str) -> Chart | None:
     """The classes whose means moved furthest."""
-    shift = drift.get("mean_shift")
-    entries = shift.get("classes", shift) if isinstance(shift, dict) else shift
-    rows: list[tuple[str, float]] = []
-    if isinstance(entries, dict):
-        rows = [(str(name), value) for name, item in entries.items() if (value := number(item)) is not None]
-    elif isinstance(entries, list):
-        for item in entries:
-            if isinstance(item, dict):
-                value = number(item.get("shift", item.get("value")))
-                if value is not None:
-                    rows.append((str(item.get("name", item.get("class"))), value))
+    shift = drift.get("mean_shift") or {}
+    rows = [(str(entry.get("name")), float(entry["shift"])) for entry in shift.get("classes") or []]
     if not rows:
         return None
-    rows = sorted(rows, key=lambda row: row[1])[-_SHOWN:]
+    rows.sort(key=lambda row: row[1])
+    names, values = [name for name, _ in rows], [value for _, value in rows]
     return Chart(
         id=f"{identity}-shift",
         title="Classes that moved most",
-        caption="Mean over the dimensions of |new mean − old mean| in units of the old σ.",
-        says="Largest shifts: " + ", ".join(f"{name} {value:.3f} σ" for name, value in reversed(rows[-5:])) + ".",
+        caption="Mean over the dimensions of |new mean − old mean| in units of the old σ. After a change of weights "
+        "the axes themselves may have turned: a large shift then says only that.",
+        says=f"Half of the classes moved less than {decimal(shift.get('median'))} σ; furthest, by "
+        f"{decimal(values[-1])} σ, moved {names[-1]}.",
         x=Axis("shift, σ"),
-        y=Axis("", scale="category"),
-        series=[
-            Series(
-                "shift", x=[v for _, v in rows], y=[n for n, _ in rows], kind="bar", text=[f"{v:.3f}" for _, v in rows]
-            )
-        ],
+        y=Axis("", scale="category", order=names),
+        series=[Series("shift", x=values, y=names, kind="bar", text=[decimal(value) for value in values])],
         horizontal=True,
         height=90 + 24 * len(rows),
     )

@@ -73,10 +73,10 @@
       title: { text: given.title, font: { size: 12, color: theme.quiet }, standoff: 10 }, automargin: true, gridcolor: theme.line,
       linecolor: theme.line, zerolinecolor: theme.line, tickfont: { size: 11, color: theme.quiet }, type: given.scale,
     };
+    if (given.order) Object.assign(made, { categoryorder: "array", categoryarray: given.order.map(literal) });
     if (given.range) made.range = given.scale === "log" ? given.range.map(Math.log10) : given.range;
     if (given.percent) made.tickformat = ".3~%";
-    else if (given.scale === "log") Object.assign(made, { exponentformat: "power", dtick: 1 });
-    if (given.percent && given.scale === "log") made.dtick = 1;
+    if (given.scale === "log") made.dtick = 1;
     if (given.one_minus) {
       made.tickvals = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5, 0.9];
       made.ticktext = made.tickvals.map((v) => String(+(1 - v).toFixed(5)));
