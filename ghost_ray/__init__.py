@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 # Imported when first used: `import ghost_ray` and the command line stay light.
 _PUBLIC = {
+    "OpenSetClassifier": "ghost_ray.classifier",
     "load": "ghost_ray.registry",
 }
 

@@ -29,6 +29,8 @@ from ghost_ray.store import UNKNOWN, Piece, Rows, Store
 
 SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("score", pa.float64()), ("accepted", pa.bool_())])
 _ROWS_AT_A_TIME = 1024
+# A service computes in float32: a threshold on a sample's very score would decide that sample by rounding.
+_SINGLE_PRECISION = 2e-6
 Head = tuple[np.ndarray, np.ndarray] | None  # weight [K, D] and bias [K]
 
 
@@ -113,20 +115,22 @@ def _rule(config: ScoreConfig, model: Model) -> Rule:
 
 
 def _keeping_knowns(scores: np.ndarray, share: float, store: str) -> float:
-    threshold = threshold_at_known(scores, share)
-    if math.isinf(threshold):
+    """The highest threshold that accepts a share of the knowns: just below the last one needed."""
+    last_needed = threshold_at_known(scores, share)
+    if math.isinf(last_needed):
         outside = np.isneginf(scores).mean()
         problem = f"cannot be kept: {outside:.2%} of the knowns of {store} are predicted as classes without a Gaussian"
         raise InputError("--accept-known", share, problem, f"at most {1 - outside:.4f}, or fit on more images")
-    return threshold
+    return last_needed - _SINGLE_PRECISION * abs(last_needed)
 
 
 def _rejecting_unknowns(scores: np.ndarray, share: float, store: str) -> float:
     """The lowest threshold that accepts at most a share of the unknowns: just above the first one too many."""
-    descending = np.sort(scores)[::-1]
     allowed = math.floor(share * len(scores) + ROUNDING)
-    first_rejected = descending[allowed] if allowed < len(scores) else -np.inf
-    return float(np.nextafter(first_rejected, np.inf))
+    first_rejected = float(np.sort(scores)[::-1][allowed]) if allowed < len(scores) else -math.inf
+    if math.isinf(first_rejected):
+        return -float(np.finfo(np.float32).max)
+    return first_rejected + _SINGLE_PRECISION * abs(first_rejected)
 
 
 def _store_threshold(model: Model, threshold: dict[str, Any]) -> None:

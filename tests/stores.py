@@ -101,7 +101,9 @@ def write_store(
     return Store.open(str(folder))
 
 
-def write_toy_model(folder: Path | str, embedding: np.ndarray, label: np.ndarray, toy: Toy) -> Model:
+def write_toy_model(
+    folder: Path | str, embedding: np.ndarray, label: np.ndarray, toy: Toy, network: dict[str, Any] | None = None
+) -> Model:
     """A model of plain numpy means and standard deviations of the correctly classified rows."""
     mean = np.zeros((toy.classes, toy.dimensions), np.float32)
     std, count = np.zeros_like(mean), np.zeros(toy.classes, np.int64)
@@ -111,7 +113,7 @@ def write_toy_model(folder: Path | str, embedding: np.ndarray, label: np.ndarray
         count[k] = len(rows)
         if len(rows) >= 2:
             mean[k], std[k] = rows.mean(0), rows.std(0, ddof=1)
-    network = Network(name=NETWORK, classes=toy.classes, dimensions=toy.dimensions)
-    manifest = ModelManifest(**provenance(JobConfig()), network=network, rows=int(count.sum()))
+    described = {"name": NETWORK, "classes": toy.classes, "dimensions": toy.dimensions} | (network or {})
+    manifest = ModelManifest(**provenance(JobConfig()), network=Network(**described), rows=int(count.sum()))
     write_model(str(folder), Gaussians(mean, std, count), None, manifest)
     return Model.open(str(folder))

@@ -83,7 +83,7 @@ def test_accept_known_keeps_that_share_and_hardly_more(place: Path, toy: Toy, sh
     result = run(config(place, store=str(place / "val"), accept_known=share, known=str(place / "val")))
     assert result["accepted"] == np.ceil(share * 200)
     kept = np.sort(plain_gamma(place, toy, "val")[0])[::-1][: result["accepted"]]
-    assert result["threshold"] == pytest.approx(kept[-1], rel=1e-6)
+    assert result["threshold"] == pytest.approx(kept[-1], rel=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
@@ -91,7 +91,7 @@ def test_accept_fpr_takes_the_lowest_threshold_allowed(place: Path, toy: Toy, sh
     result = run(config(place, store=str(place / "unknown"), accept_fpr=share, unknown=str(place / "unknown")))
     assert result["accepted"] == np.floor(share * 150)
     if share < 1:
-        below = np.nextafter(result["threshold"], -np.inf)
+        below = result["threshold"] - 5e-6 * abs(result["threshold"])
         again = run(config(place, store=str(place / "unknown"), threshold=below, overwrite=True))
         assert again["accepted"] > share * 150
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,6 +59,22 @@ class Backbone:
         return int(self._weight.shape[1])
 
     @property
+    def restricted(self) -> bool:
+        """Whether only some classes of the head were kept."""
+        return self._kept is not None
+
+    @property
+    def body(self) -> nn.Module:
+        """The network without its last layer: images to embeddings [B, D]."""
+        return self._body
+
+    def linear(self) -> nn.Linear:
+        """The last layer as a module of its own, with the classes that were kept."""
+        layer = nn.Linear(self.dimensions, self.classes, device=self.device)
+        layer.load_state_dict({"weight": self._weight, "bias": self._bias})
+        return layer.requires_grad_(False)
+
+    @property
     def head(self) -> tuple[np.ndarray, np.ndarray]:
         """Weight [K, D] and bias [K] of the last layer, float32; a layer without bias has zeros."""
         return self._weight.cpu().numpy(), self._bias.cpu().numpy()
@@ -92,7 +109,7 @@ class Backbone:
 
 
 def load_backbone(
-    model: str,
+    model: str | nn.Module,
     weights: str | None = None,
     device: str | None = None,
     precision: str = "fp32",
@@ -103,9 +120,9 @@ def load_backbone(
 
     Parameters
     ----------
-    model : str
+    model : str or Module
         A timm name, ``hf-hub:…``, a preset (:data:`~ghost_ray.backbone.PRESETS`) or ``package.module:factory``,
-        a callable without arguments that returns a Module.
+        a callable without arguments that returns a Module. A Module itself is copied and left as it is.
     weights : str, optional
         Local ``.safetensors`` or ``.pth``/``.pt``/``.bin`` (read as weights only). Without it, timm's published
         weights, or what the factory returns.
@@ -124,15 +141,16 @@ def load_backbone(
         For any name, file or head that cannot be used, before anything is computed.
     """
     where = _device(device, precision)
-    module = build(model, weights)
-    transform, description = own_preprocessing(module, model)
-    shape = input_shape(transform, model)
+    name = model if isinstance(model, str) else type(model).__name__
+    module = build(model, weights) if isinstance(model, str) else copy.deepcopy(model).eval().requires_grad_(False)
+    transform, description = own_preprocessing(module, name)
+    shape = input_shape(transform, name)
     module = module.float().to(where)
     # A private generator: loading a network must not move anybody else's random numbers.
     probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
-    head_name, head = cut_at_head(module, probe, model)
+    head_name, head = cut_at_head(module, probe, name)
     return Backbone(
-        name=model,
+        name=name,
         transform=transform,
         preprocessing=description,
         input_size=shape,

@@ -18,7 +18,7 @@ Examples
 from __future__ import annotations
 
 from ghost_ray.gaussians.accumulator import Accumulator
-from ghost_ray.gaussians.distance import gamma, z_sum
+from ghost_ray.gaussians.distance import SMALLEST_Z_SUM, gamma, z_sum
 from ghost_ray.gaussians.model import Gaussians
 
-__all__ = ["Accumulator", "Gaussians", "gamma", "z_sum"]
+__all__ = ["SMALLEST_Z_SUM", "Accumulator", "Gaussians", "gamma", "z_sum"]

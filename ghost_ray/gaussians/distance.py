@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ghost_ray._compiled import compiled, read_only
 from ghost_ray.gaussians.model import as_embedding
 
-_SMALLEST_Z_SUM = 1e-30  # keeps γ finite, in float32 as well, for a sample that lies on its class's mean
+SMALLEST_Z_SUM = 1e-30  # keeps γ finite, in float32 as well, for a sample that lies on its class's mean
 _ROWS_A_THREAD = 2048  # below it, starting a thread costs more than it saves
 
 
@@ -93,7 +93,7 @@ def gamma(top_logit: NDArray[Any], z_sum: NDArray[np.float64], has_gaussian: NDA
         raise ValueError(f"the top logit in row {int(np.isnan(logit).argmax())} is NaN")
     largest = np.finfo(np.float64).max
     with np.errstate(over="ignore"):
-        score = np.clip(logit, -largest, largest) / np.maximum(z_sum, _SMALLEST_Z_SUM)
+        score = np.clip(logit, -largest, largest) / np.maximum(z_sum, SMALLEST_Z_SUM)
     return np.where(has_gaussian, np.clip(score, -largest, largest), -np.inf)
 
 
