@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from ghost_ray.arrange import arrange
 from ghost_ray.config import ExtractConfig
+from ghost_ray.extract.blocks import SECONDS
 from ghost_ray.extract.plan import Plan
 from ghost_ray.extract.resume import block_files, read_blocks, remove_work
-from ghost_ray.extract.stages import SECONDS
 from ghost_ray.files import join, remove_tree
 from ghost_ray.manifest import provenance
 from ghost_ray.store import StoreManifest, finish_store, row_schema, write_failures, write_head

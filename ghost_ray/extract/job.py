@@ -8,7 +8,12 @@ from typing import Any
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, GhostRayError, JobFailed, one_line
+from ghost_ray.extract.commit import commit, outcome
+from ghost_ray.extract.pipeline import clean_up, rows_per_block, stream
 from ghost_ray.extract.plan import Plan, make_plan
+from ghost_ray.extract.pool import plan_pool
+from ghost_ray.extract.resume import claim, remaining
+from ghost_ray.extract.tally import hopeless, tallying
 from ghost_ray.files import OutputFolder, join, redact
 from ghost_ray.progress import say
 from ghost_ray.runtime import cluster_cpus, ray_session
@@ -17,18 +22,8 @@ from ghost_ray.store import FAILURES, Store, write_failures
 _ROUNDS = 5  # what a dying node took with it after it was written is computed again
 
 
-def run(config: ExtractConfig) -> dict[str, Any]:
-    """Extract a store; an interrupted run is gone on with. Returns what was written.
-
-    Raises
-    ------
-    InputError
-        Before anything runs, for data, labels, network or settings that cannot work.
-    GateFailed
-        Where more images fail than ``max_failures`` allows. What was computed is kept.
-    """
-    from ghost_ray.extract.resume import claim
-
+def extract(config: ExtractConfig) -> dict[str, Any]:
+    """Do the whole job; see :func:`ghost_ray.extract.run`."""
     output = OutputFolder(config.out, overwrite=config.overwrite, resume=True)
     plan = make_plan(config)
     for note in plan.notes:
@@ -58,10 +53,6 @@ def _summary(store: Store) -> dict[str, Any]:
 
 def _compute(config: ExtractConfig, plan: Plan, staging: str) -> float | None:
     """Everything between the plan and a complete store in the staging folder; the rate in images a second."""
-    from ghost_ray.extract.commit import commit, outcome
-    from ghost_ray.extract.pipeline import clean_up
-    from ghost_ray.extract.resume import remaining
-
     clean_up(staging)
     start, images, write_seconds = time.monotonic(), 0, 0.0
     for attempt in range(_ROUNDS):
@@ -86,10 +77,6 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str) -> float | None:
 
 def _stream(config: ExtractConfig, plan: Plan, items: Any, staging: str) -> float:
     """One pass over ``items``; returns the seconds spent writing."""
-    from ghost_ray.extract.pipeline import rows_per_block, stream
-    from ghost_ray.extract.pool import plan_pool
-    from ghost_ray.extract.tally import hopeless, tallying
-
     rows = rows_per_block(items.num_rows, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
     may_grow = bool(config.address or os.environ.get("RAY_ADDRESS"))
     pool = plan_pool(config, -(-items.num_rows // rows), may_grow=may_grow)

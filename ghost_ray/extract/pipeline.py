@@ -13,10 +13,12 @@ import ray
 from ray.data import ActorPoolStrategy, DataContext, ExecutionResources
 from ray.data.checkpoint import CheckpointConfig, IdColumnCheckpointManager
 
+from ghost_ray.extract.blocks import BlockSink, block_schema
+from ghost_ray.extract.decoding import Decode, ItemBlocks
+from ghost_ray.extract.embedding import Embed
 from ghost_ray.extract.plan import Plan
 from ghost_ray.extract.pool import Pool
 from ghost_ray.extract.resume import BLOCKS, CHECKPOINT
-from ghost_ray.extract.stages import BlockSink, Decode, Embed, ItemBlocks, block_schema
 from ghost_ray.extract.tally import Reporter
 from ghost_ray.files import join, resolve
 

@@ -7,13 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-Transform = Callable[[Image.Image], torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+# Wide, tall, square, smaller and larger than networks take: both halves together must agree with the whole on all.
+_PROBES = ((237, 311), (640, 201), (97, 130), (224, 224), (512, 512))
+
+
+@dataclass(frozen=True)
+class ResizeAndCrop:
+    """The shorter side to ``size``, then the middle ``height`` × ``width``: what torchvision does, without torch."""
+
+    size: int
+    interpolation: int  # Pillow's number
+    height: int
+    width: int
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        width, height = picture.size
+        longer = int(self.size * max(width, height) / min(width, height))
+        width, height = (self.size, longer) if width <= height else (longer, self.size)
+        if picture.size != (width, height):
+            picture = picture.resize((width, height), Image.Resampling(self.interpolation))
+        left, top = round((width - self.width) / 2.0), round((height - self.height) / 2.0)
+        return picture.crop((left, top, left + self.width, top + self.height))
 
 
 @dataclass(frozen=True)
@@ -48,33 +70,45 @@ class Preprocessing:
             return batch
         # The same operations in the same order as torchvision's ToTensor and Normalize: the same floats.
         scaled = batch.permute(0, 3, 1, 2).float().div_(255)
-        mean = torch.tensor(self.mean, device=batch.device).view(-1, 1, 1)
-        std = torch.tensor(self.std, device=batch.device).view(-1, 1, 1)
+        mean, std = (scaled.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return scaled.sub_(mean).div_(std)
 
 
-def split_transform(transform: Transform) -> Preprocessing:
+def split_transform(transform: Callable[[Image.Image], torch.Tensor]) -> Preprocessing:
     """Cut a transform before its conversion to floats; one of another make stays whole."""
-    probe = Image.fromarray(np.random.default_rng(0).integers(0, 256, (237, 311, 3), np.uint8))
-    expected = transform(probe)
-    crop, mean, std = _parts(transform)
-    if crop is not None and expected.dtype == torch.float32:
-        cropped = np.asarray(crop(probe))
-        if cropped.dtype == np.uint8 and cropped.ndim == 3:
-            cut = Preprocessing(crop, cropped.shape, mean, std)
-            if torch.equal(cut.finish(torch.from_numpy(cropped.copy())[None])[0], expected):
-                return cut
-    return Preprocessing(transform, tuple(expected.shape))
+    rng = np.random.default_rng(0)
+    probes = [Image.fromarray(rng.integers(0, 256, (*shape, 3), np.uint8)) for shape in _PROBES]
+    for candidate in _candidates(transform, probes[0]):
+        if all(_agree(candidate, transform, probe) for probe in probes):
+            return candidate
+    return Preprocessing(transform, tuple(transform(probes[0]).shape))
 
 
-def _parts(transform: Any) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
+def _agree(cut: Preprocessing, transform: Callable[[Image.Image], torch.Tensor], picture: Image.Image) -> bool:
+    import torch
+
+    prepared = cut.prepare(picture)
+    if prepared.dtype != np.uint8 or prepared.shape != cut.shape:
+        return False
+    return torch.equal(cut.finish(torch.from_numpy(prepared.copy())[None])[0], transform(picture))
+
+
+def _candidates(transform: Any, picture: Image.Image) -> list[Preprocessing]:
+    """Ways to cut the transform, the leanest first; whether they are right is for the caller to find out."""
     from timm.data.transforms import MaybeToTensor
     from torchvision import transforms
+    from torchvision.transforms.functional import pil_modes_mapping
 
     steps = list(getattr(transform, "transforms", []))
     if len(steps) < 3 or type(steps[-1]) is not transforms.Normalize:
-        return None, None, None
+        return []
     if not isinstance(steps[-2], MaybeToTensor | transforms.ToTensor):
-        return None, None, None
+        return []
     mean, std = (tuple(float(x) for x in values) for values in (steps[-1].mean, steps[-1].std))
-    return transforms.Compose(steps[:-2]), mean, std
+    crops: list[Callable[[Image.Image], Any]] = [transforms.Compose(steps[:-2])]
+    if [type(step) for step in steps[:-2]] == [transforms.Resize, transforms.CenterCrop]:
+        resize, centre = steps[:2]
+        if isinstance(resize.size, int) and resize.max_size is None and resize.size >= max(centre.size):
+            crops.insert(0, ResizeAndCrop(resize.size, pil_modes_mapping[resize.interpolation], *centre.size))
+    shape = np.asarray(crops[-1](picture)).shape
+    return [Preprocessing(crop, shape, mean, std) for crop in crops]

@@ -1,0 +1,363 @@
+"""Extraction against timm by hand, from every kind of source, with rotten images and interrupted runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import timm
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import CLASSES, as_list, as_parquet, as_webdataset, write_folder, write_odd_but_good, write_rotten
+from PIL import Image
+from safetensors.torch import save_file
+from timm.data import create_transform, resolve_model_data_config
+
+from ghost_ray.config import ExtractConfig
+from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.extract import run
+from ghost_ray.extract.pipeline import MAX_BLOCK_ROWS, rows_per_block
+from ghost_ray.extract.pixels import split_transform
+from ghost_ray.files import OutputFolder
+from ghost_ray.store import Store
+
+PER_CLASS = 6
+
+
+def make(out: Path, data: Path, **settings: Any) -> ExtractConfig:
+    defaults = {"model": "networks:small", "batch_size": 4, "actors": "1", **settings}
+    return ExtractConfig(data=str(data), out=str(out), **defaults)
+
+
+def rows_of(uri: Path | str) -> dict[str, tuple[int, int, np.ndarray]]:
+    """key → label, prediction, embedding; fails where a key is there twice."""
+    store = Store.open(str(uri))
+    found: dict[str, tuple[int, int, np.ndarray]] = {}
+    for piece in store.pieces():
+        rows = store.read(piece, keys=True)
+        assert rows.key is not None
+        for key, label, pred, vector in zip(rows.key.to_pylist(), rows.label, rows.pred, rows.embedding, strict=True):
+            assert key not in found
+            found[key] = int(label), int(pred), vector
+    assert len(found) == store.rows
+    return found
+
+
+def failures_of(uri: Path) -> dict[str, tuple[str, str]]:
+    table = pq.read_table(uri / "failures.parquet")
+    assert table.schema.names == ["key", "stage", "error"]
+    rows = table.to_pylist()
+    assert len({row["key"] for row in rows}) == len(rows)
+    return {row["key"]: (row["stage"], row["error"]) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data") / "images"
+    write_folder(root, PER_CLASS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def keys(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.jpg"))
+
+
+def weights_of(model: torch.nn.Module, path: Path) -> str:
+    save_file(model.state_dict(), path)
+    return str(path)
+
+
+@torch.inference_mode()
+def by_hand(model: torch.nn.Module, files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """What anyone gets from timm: embeddings [n, D] and logits [n, K]."""
+    model = model.eval()
+    transform = create_transform(**resolve_model_data_config(model), is_training=False)
+    batch = torch.stack([transform(Image.open(file).convert("RGB")) for file in files])
+    embedding = model.forward_head(model.forward_features(batch), pre_logits=True)
+    return embedding.numpy(), model(batch).numpy()
+
+
+@pytest.mark.usefixtures("local_ray")
+class TestEqualsTimm:
+    @pytest.fixture(scope="class", params=["test_vit", "test_convnext"])
+    def network(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, str]:
+        torch.manual_seed(1)
+        model = timm.create_model(request.param, num_classes=len(CLASSES))
+        return request.param, model, weights_of(model, tmp_path_factory.mktemp("weights") / "w.safetensors")
+
+    def test_folder(self, network: tuple[str, Any, str], folder: Path, keys: list[str], tmp_path: Path) -> None:
+        name, model, weights = network
+        result = run(make(tmp_path / "store", folder, model=name, weights=weights, actors=None))
+        embedding, logits = by_hand(model, [folder / key for key in keys])
+        found = rows_of(tmp_path / "store")
+        assert sorted(found) == keys
+        labels = np.array([found[key][0] for key in keys])
+        np.testing.assert_array_equal(labels, [CLASSES.index(key.split("/")[0]) for key in keys])
+        np.testing.assert_array_equal([found[key][1] for key in keys], logits.argmax(1))
+        np.testing.assert_allclose(np.stack([found[key][2] for key in keys]), embedding, atol=1e-5, rtol=1e-5)
+        store = Store.open(str(tmp_path / "store"))
+        weight, bias = store.head()  # type: ignore[misc]
+        np.testing.assert_allclose(embedding @ weight.T + bias, logits, atol=1e-4)
+        assert store.manifest.class_names == list(CLASSES)
+        assert store.manifest.network.weights_sha256
+        assert store.manifest.layout == "clustered"
+        assert result["rows"] == len(keys)
+        assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).mean())
+        assert set(result["seconds"]) == {"read", "decode", "embed", "write"}
+        assert all(value > 0 for value in result["seconds"].values())
+
+    def test_the_store_holds_nothing_else(self, folder: Path, tmp_path: Path) -> None:
+        run(make(tmp_path / "store", folder))
+        found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+        rows = {f"store/rows/{file.name}" for file in Store.open(str(tmp_path / "store")).files}
+        assert found == {"store/manifest.json", "store/head.safetensors", "store/failures.parquet", *rows}
+
+
+@pytest.mark.usefixtures("local_ray")
+class TestSources:
+    @pytest.fixture(scope="class")
+    def expected(self, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+        out = tmp_path_factory.mktemp("folder") / "store"
+        run(make(out, folder))
+        return rows_of(out)
+
+    @pytest.mark.parametrize("kind", ["webdataset", "parquet", "list"])
+    def test_same_rows_from_each_kind(
+        self, kind: str, folder: Path, keys: list[str], expected: dict[str, Any], tmp_path: Path
+    ) -> None:
+        data = tmp_path / ("list.txt" if kind == "list" else kind)
+        {"webdataset": as_webdataset, "parquet": as_parquet, "list": as_list}[kind](folder, keys, data)
+        root = {"root": str(folder.parent)} if kind == "list" else {}
+        run(make(tmp_path / "store", data, **root))
+        found = rows_of(tmp_path / "store")
+
+        def by_content(rows: dict[str, Any]) -> list[tuple[int, int, bytes]]:
+            return sorted((label, pred, vector.round(5).tobytes()) for label, pred, vector in rows.values())
+
+        assert len(found) == len(keys)
+        assert by_content(found) == by_content(expected)
+        assert Store.open(str(tmp_path / "store")).manifest.data[0].kind == kind
+
+    def test_unknown_labels_everything_so(self, folder: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+        result = run(make(tmp_path / "store", folder, unknown=True))
+        found = rows_of(tmp_path / "store")
+        assert {label for label, _, _ in found.values()} == {-1}
+        assert result["accuracy"] is None
+        for key, (_, pred, vector) in found.items():
+            assert pred == expected[key][1]
+            np.testing.assert_allclose(vector, expected[key][2], atol=1e-6)
+
+    def test_per_class_and_restrict(self, folder: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+        table = tmp_path / "classes.txt"
+        table.write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
+        run(make(tmp_path / "store", folder, per_class=2, classes=str(table), restrict=True))
+        found = rows_of(tmp_path / "store")
+        store = Store.open(str(tmp_path / "store"))
+        assert store.classes == 2
+        assert store.manifest.network.restricted_to == [1, 3]
+        weight, bias = store.head()  # type: ignore[misc]
+        assert len(found) == 8
+        for key, (label, pred, vector) in found.items():
+            assert label == {"ant": 1, "bee": 0}.get(key.split("/")[0], -1)
+            assert pred == (weight @ vector + bias).argmax()
+            np.testing.assert_allclose(vector, expected[key][2], atol=1e-6)
+
+
+@pytest.mark.usefixtures("local_ray")
+class TestRottenImages:
+    @pytest.fixture
+    def data(self, tmp_path: Path) -> Path:
+        data = tmp_path / "data"
+        data.mkdir()
+        return data
+
+    def test_exact_failures(self, data: Path, tmp_path: Path) -> None:
+        good = write_odd_but_good(data)
+        rotten = write_rotten(data)
+        Image.new("RGB", (40, 40), "white").save(data / "white.png")
+        model = "networks:allergic_to_white"
+        result = run(make(tmp_path / "store", data, model=model, unknown=True, max_failures=0.6))
+        failures = failures_of(tmp_path / "store")
+        assert {key: stage for key, (stage, _) in failures.items()} == {**rotten, "white.png": "embed"}
+        assert all(error and "\n" not in error for _, error in failures.values())
+        assert "bomb" in failures["bomb.png"][1]
+        assert sorted(rows_of(tmp_path / "store")) == sorted(good)
+        assert (result["rows"], result["failures"]) == (len(good), len(rotten) + 1)
+
+    def test_odd_pictures_are_decoded_as_timm_does(self, data: Path, tmp_path: Path) -> None:
+        good = sorted(write_odd_but_good(data))
+        torch.manual_seed(1)
+        model = timm.create_model("test_vit", num_classes=3)
+        weights = weights_of(model, tmp_path / "w.safetensors")
+        run(make(tmp_path / "store", data, model="test_vit", weights=weights, unknown=True))
+        found = rows_of(tmp_path / "store")
+        expected, _ = by_hand(model, [data / name for name in good])
+        np.testing.assert_allclose(np.stack([found[name][2] for name in good]), expected, atol=1e-5, rtol=1e-5)
+
+    def test_beyond_the_budget(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        write_folder(data, PER_CLASS)
+        for name in ("a.jpg", "b.jpg"):
+            (data / "ant" / name).write_text("no picture")
+        with pytest.raises(
+            GateFailed, match=r"2 of 26 images failed.*--max-failures 0\.05.*ant/a\.jpg \(decode"
+        ) as said:
+            run(make(tmp_path / "store", data, max_failures=0.05))
+        assert said.value.exit_code == 1
+        assert not (tmp_path / "store").exists()
+        assert set(failures_of(tmp_path / ".store.partial")) == {"ant/a.jpg", "ant/b.jpg"}
+        # Nothing was lost: with a larger budget only the commit is left to do.
+        result = run(make(tmp_path / "store", data, max_failures=0.1))
+        assert (result["rows"], result["failures"], result["images_per_second"]) == (24, 2, None)
+        assert sorted(rows_of(tmp_path / "store")) == keys
+
+    def test_what_could_not_be_read_is_tried_again(self, tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        keys = write_folder(data, 2)
+        missing = data / keys[0]
+        content = missing.read_bytes()
+        missing.unlink()
+        missing.symlink_to(tmp_path / "elsewhere.jpg")
+        config = make(tmp_path / "store", data, max_failures=0)
+        with pytest.raises(GateFailed, match="read: does not exist"):
+            run(config)
+        staging = OutputFolder(config.out, resume=True).staging
+        settings = Path(staging) / "settings.json"
+        # The listing sees a broken link without a size; the fingerprint would be another, so only the link is mended.
+        (tmp_path / "elsewhere.jpg").write_bytes(content)
+        from ghost_ray.extract.plan import make_plan
+
+        fingerprint = make_plan(config).data.fingerprint
+        text = settings.read_text()
+        import json
+
+        settings.write_text(json.dumps({**json.loads(text), "data fingerprint": fingerprint}))
+        run(config)
+        assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
+        assert failures_of(tmp_path / "store") == {}
+
+
+class TestRefusedBeforeRay:
+    """Nothing of this needs a cluster; none is started."""
+
+    def refused(self, tmp_path: Path, data: Path, **settings: Any) -> str:
+        with pytest.raises(InputError) as error:
+            run(make(tmp_path / "store", data, **settings))
+        assert error.value.exit_code == 2
+        return str(error.value)
+
+    def test_label_that_fits_no_class(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "data" / "eel").mkdir(parents=True)
+        Image.new("RGB", (40, 40)).save(tmp_path / "data" / "eel" / "1.jpg")
+        assert "'eel' fits no class" in self.refused(tmp_path, tmp_path / "data")
+
+    def test_no_such_data(self, tmp_path: Path) -> None:
+        assert "does not exist" in self.refused(tmp_path, tmp_path / "nothing")
+
+    def test_no_such_network(self, folder: Path, tmp_path: Path) -> None:
+        assert "nearest: 'resnet50'" in self.refused(tmp_path, folder, model="resnet5O")
+
+    def test_existing_result(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store" / "mine.txt").write_text("keep me")
+        assert "no finished ghost_ray result" in self.refused(tmp_path, folder)
+
+
+class TestCuttingTheTransform:
+    @pytest.mark.parametrize("name", ["test_vit", "test_convnext", "test_efficientnet"])
+    def test_same_floats(self, name: str, rng: np.random.Generator) -> None:
+        model = timm.create_model(name)
+        transform = create_transform(**resolve_model_data_config(model), is_training=False)
+        cut = split_transform(transform)
+        assert cut.dtype == np.uint8
+        for height, width in ((91, 340), (500, 200), (224, 224)):
+            picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8))
+            finished = cut.finish(torch.from_numpy(cut.prepare(picture).copy())[None])[0]
+            assert torch.equal(finished, transform(picture))
+
+    def test_a_foreign_transform_stays_whole(self) -> None:
+        cut = split_transform(lambda picture: torch.full((3, 8, 8), float(picture.size[0])))
+        assert cut.dtype == np.float32
+        prepared = cut.prepare(Image.new("RGB", (20, 30)))
+        assert (prepared == 20).all()
+        assert torch.equal(cut.finish(torch.from_numpy(prepared)[None]), torch.full((1, 3, 8, 8), 20.0))
+
+
+@given(
+    images=st.integers(1, 10**7),
+    batch=st.integers(1, 4096),
+    size=st.integers(1, 1 << 24),
+    workers=st.integers(1, 512),
+)
+def test_blocks_are_whole_batches_and_bounded(images: int, batch: int, size: int, workers: int) -> None:
+    rows = rows_per_block(images, batch, size, workers)
+    assert rows % batch == 0
+    assert rows <= max(batch, MAX_BLOCK_ROWS)
+    assert rows == batch or rows * size <= 32 << 20
+
+
+@pytest.mark.usefixtures("local_ray")
+class TestGoingOn:
+    def test_other_settings_are_refused_and_named(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(GateFailed):
+            self.leave_unfinished(folder, tmp_path)
+        with pytest.raises(InputError, match=r"--seed was 0, is 5; --limit|--limit was None, is 3; --seed was 0, is 5"):
+            run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5))
+        result = run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5, overwrite=True, max_failures=1.0))
+        assert result["rows"] + result["failures"] == 3
+
+    def leave_unfinished(self, folder: Path, tmp_path: Path) -> None:
+        write_folder(tmp_path / "data", 2)
+        (tmp_path / "data" / "ant" / "x.jpg").write_text("no picture")
+        run(make(tmp_path / "store", tmp_path / "data", max_failures=0))
+
+    def test_changed_data_is_named(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(GateFailed):
+            self.leave_unfinished(folder, tmp_path)
+        (tmp_path / "data" / "ant" / "x.jpg").unlink()
+        with pytest.raises(InputError, match="data fingerprint was"):
+            run(make(tmp_path / "store", tmp_path / "data"))
+
+    def test_a_result_that_was_not_yet_published(
+        self, folder: Path, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(OutputFolder, "publish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                run(make(tmp_path / "store", folder))
+        assert run(make(tmp_path / "store", folder))["images_per_second"] is None
+        assert sorted(rows_of(tmp_path / "store")) == keys
+
+    def test_a_block_cut_short_is_computed_again(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        keys = [*write_folder(data, 8), "ant/x.jpg"]
+        (data / "ant" / "x.jpg").write_text("no picture")
+        with pytest.raises(GateFailed):
+            run(make(tmp_path / "store", data, max_failures=0))
+        blocks = sorted((tmp_path / ".store.partial" / "blocks").glob("*.parquet"))
+        assert len(blocks) > 2
+        blocks[0].write_bytes(blocks[0].read_bytes()[:100])
+        lost = pq.read_table(blocks[1], columns=["key"])["key"].to_pylist()
+        blocks[1].unlink()
+        assert lost
+        result = run(make(tmp_path / "store", data, max_failures=0.5))
+        assert result["images_per_second"] is not None
+        assert sorted([*rows_of(tmp_path / "store"), *failures_of(tmp_path / "store")]) == sorted(keys)
+
+
+def test_pickled_read_tasks_are_small() -> None:
+    import cloudpickle
+
+    from ghost_ray.extract.decoding import ItemBlocks
+
+    items = pa.table({"key": [f"{i:040d}" for i in range(20_000)], "label": np.zeros(20_000, np.int32)})
+    tasks = ItemBlocks(items, 100).get_read_tasks(1)
+    assert len(tasks) == 200
+    assert len(cloudpickle.dumps(tasks[150])) < 20_000
+    assert next(iter(tasks[150]()))["key"].to_pylist() == items["key"].slice(15_000, 100).to_pylist()
