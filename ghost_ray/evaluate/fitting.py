@@ -1,7 +1,7 @@
 """Fitting every method in a stream over the training store.
 
 The methods share each reading of the rows. A task accumulates the states of all methods over one piece of the store;
-the driver merges them in the pieces' order, so that a result does not depend on the number of workers. What needs
+they are merged in a tree over the pieces, so that a result does not depend on the number of workers. What needs
 all rows of a class gets them from the class ranges of a clustered store. What is too large for one process, a bank of
 all training rows or a covariance for every class, stays in Ray's object store, a shard a piece.
 """
@@ -19,7 +19,7 @@ from ghost_ray.evaluate.batches import BatchReader
 from ghost_ray.files import join
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.progress import Progress, progress
-from ghost_ray.runtime import map_ordered
+from ghost_ray.runtime import map_merge, map_ordered
 from ghost_ray.scorers import Kept, Scorer, ShardedScorer, State
 from ghost_ray.scorers.ghost import Ghost
 from ghost_ray.store import Piece, Store, row_schema
@@ -77,14 +77,15 @@ def _merged_passes(scorer: Scorer) -> int:
 
 def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Progress) -> None:
     taking_part = {name: scorer for name, scorer in scorers.items() if _merged_passes(scorer) > pass_index}
-    merged: dict[str, State] = {}
-    for piece, states in map_ordered(_accumulate, reader.store.pieces(), taking_part, pass_index, reader):
-        for name, state in states.items():
-            if name in merged:
-                merged[name].merge(state)
-            else:
-                merged[name] = state
-        shown.advance(piece.rows)
+    merged = map_merge(
+        _accumulate,
+        reader.store.pieces(),
+        _merge_states,
+        taking_part,
+        pass_index,
+        reader,
+        done=lambda piece: shown.advance(piece.rows),
+    )
     for name, scorer in taking_part.items():
         with answer_for(name):
             scorer.end_pass(pass_index, merged.pop(name))
@@ -98,6 +99,13 @@ def _accumulate(piece: Piece, scorers: Scorers, pass_index: int, reader: BatchRe
             states[name] = scorer.begin(pass_index)
             states[name].update(batch)
     return states
+
+
+def _merge_states(first: dict[str, State], *others: dict[str, State]) -> dict[str, State]:
+    for other in others:
+        for name, state in other.items():
+            first[name].merge(state)
+    return first
 
 
 def _run_classes(scorers: Scorers, reader: BatchReader, shown: Progress) -> None:
