@@ -19,6 +19,7 @@ from registries import fingerprint, make_version
 
 import ghost_ray
 from ghost_ray import registry
+from ghost_ray.cli import main
 from ghost_ray.errors import InputError, JobFailed
 from ghost_ray.files import join, kind_of, read_json, write_json
 from ghost_ray.refit_config import PromoteConfig, PruneConfig, RegistryConfig, ShowConfig, StatusConfig
@@ -164,7 +165,7 @@ def test_only_the_newest_attempts_are_kept(tmp_path: Path) -> None:
 
 def test_load_gives_the_current_version_and_refresh_the_next(root: str) -> None:
     make_version(root, "a")
-    with pytest.raises(InputError, match="has no current.json yet"):
+    with pytest.raises(InputError, match=r"has no current\.json yet"):
         ghost_ray.load(root)
     promote(root, "1")
     loaded = ghost_ray.load(root)
@@ -345,21 +346,23 @@ def test_numbers_that_are_no_numbers_cannot_be_written(tmp_path: Path) -> None:
         write_json(str(tmp_path / "x.json"), {"accuracy": float("nan")})
 
 
-def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ghost_ray", *words], capture_output=True, text=True, check=False)
-
-
-def test_the_command_line_does_the_same(tmp_path: Path) -> None:
+def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = str(tmp_path)
     a, b = make_version(root, "a"), make_version(root, "b")
-    assert run_cli("registry", "promote", root, "1").returncode == 0
-    assert json.loads(run_cli("registry", "promote", root, "2", "--json").stdout)["previous"] == a
-    assert b in run_cli("registry", "list", root).stdout
-    assert "current" in run_cli("registry", "show", root).stdout
-    assert "held" in run_cli("registry", "rollback", root).stdout
-    assert a in run_cli("status", root).stdout
-    assert run_cli("registry", "prune", root, "--keep", "1").returncode == 0
-    wrong = run_cli("registry", "promote", root, "7")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.count("\n") == 1
-    assert "VERSION '7'" in wrong.stderr
+
+    def run_cli(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert isinstance(stop.value.code, int)
+        return stop.value.code, *capsys.readouterr()
+
+    assert run_cli("registry", "promote", root, "1")[0] == 0
+    assert json.loads(run_cli("registry", "promote", root, "2", "--json")[1])["previous"] == a
+    assert b in run_cli("registry", "list", root)[1]
+    assert "current" in run_cli("registry", "show", root)[1]
+    assert "held" in run_cli("registry", "rollback", root)[1]
+    assert a in run_cli("status", root)[1]
+    assert run_cli("registry", "prune", root, "--keep", "1")[0] == 0
+    code, out, err = run_cli("registry", "promote", root, "7")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "VERSION '7'" in err

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ghost_ray import registry
-from ghost_ray.errors import GateFailed, GhostRayError, InputError, one_line
+from ghost_ray.errors import GateFailed, InputError, one_line
 from ghost_ray.files import OutputFolder, folders_in, join, redact, remove_tree, write_json
 from ghost_ray.manifest import provenance, write_manifest
 from ghost_ray.model import Model
@@ -16,7 +17,7 @@ from ghost_ray.refit.log import Log
 from ghost_ray.refit.stages import STORES, Stages
 from ghost_ray.refit_config import RefitConfig
 from ghost_ray.registry import Pointer, VersionManifest
-from ghost_ray.registry.commands import removable
+from ghost_ray.registry.commands import remove_old
 
 # Two that start at the same moment step back from each other on an object store; this long one of them tries again.
 _LOCK_SECONDS = 5.0
@@ -41,16 +42,22 @@ def run(config: RefitConfig) -> dict[str, Any]:
     try:
         result = _run(config, log, attempt)
     except BaseException as error:
-        outcome = (
-            "refused" if isinstance(error, GateFailed) else "busy" if isinstance(error, registry.Busy) else "failed"
-        )
-        # A termination or a broken system has no words of its own.
-        attempt.end(outcome, reason=one_line(error) if isinstance(error, Exception) else type(error).__name__)
+        outcome = _outcome(error)
+        with contextlib.suppress(OSError):  # what went wrong first is what the user is told
+            attempt.end(outcome, reason=one_line(error) or type(error).__name__)
         log.line(outcome, reason=error)
         raise
     attempt.end(result["outcome"], version=result["version"], reason=result.get("reason"))
     log.line(result["outcome"].replace(" ", "_"))
     return result
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, GateFailed):
+        return "refused"
+    if isinstance(error, registry.Busy):
+        return "busy"
+    return "failed" if isinstance(error, Exception) else "stopped"
 
 
 def _run(config: RefitConfig, log: Log, attempt: registry.Attempt) -> dict[str, Any]:
@@ -72,8 +79,10 @@ def _run(config: RefitConfig, log: Log, attempt: registry.Attempt) -> dict[str, 
             made = _make_version(config, inputs, log, lock)
         lock.check()
         changed = _changed(config.registry, inputs)
-        pointer = registry.move(config.registry, lambda pointer: _promotion(config, made, pointer))
-        _clean_up(config, pointer)
+        try:
+            pointer = registry.move(config.registry, lambda pointer: _promotion(config, made, pointer))
+        finally:
+            _clean_up(config, made)
     return {
         "outcome": "promoted",
         "version": made.version,
@@ -162,7 +171,7 @@ def _write_report(folder: str, log: Log) -> None:
     with log.stage("report"):
         try:
             run(ReportConfig(folders=(folder,), out=join(folder, "report.html"), title=f"GHOST {log.version}"))
-        except GhostRayError as error:  # a page nobody could draw is no reason to keep a good version back
+        except Exception as error:  # a page that cannot be drawn is no reason to keep a good version back
             log.line("no_report", reason=error)
 
 
@@ -176,14 +185,15 @@ def _promotion(config: RefitConfig, made: VersionManifest, pointer: Pointer | No
     return registry.promoted(pointer, made.version, "refit")
 
 
-def _clean_up(config: RefitConfig, pointer: Pointer) -> None:
-    """Remove old versions, what killed refits left, and stores that the current version was not made from."""
+def _clean_up(config: RefitConfig, made: VersionManifest) -> None:
+    """Remove old versions, what killed refits left, and the stores that neither this nor the current version needs."""
     root = config.registry
-    for version in removable(root, config.keep):
-        registry.remove_version(root, version)
+    remove_old(root, config.keep)
     for name in registry.unfinished(root):
         remove_tree(join(root, registry.VERSIONS, name))
-    kept = set(registry.read_version(root, pointer.version).stores.values())
+    pointer = registry.current(root)
+    serving = made if pointer is None else registry.read_version(root, pointer.version)
+    kept = {*made.stores.values(), *serving.stores.values()}
     for name in folders_in(join(root, STORES)):
         if name.removeprefix(".").removesuffix(".partial") not in kept:
             remove_tree(join(root, STORES, name))

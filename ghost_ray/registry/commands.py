@@ -85,20 +85,25 @@ def prune(config: PruneConfig) -> dict[str, Any]:
     """Remove old versions; the current and the previous one and the newest ``keep`` stay."""
     _pointer(config.root)
     if config.dry_run:
-        removed = removable(config.root, config.keep)
+        removed = _removable(config.root, config.keep)
     else:
-        # Under the pointer's lock: no version is promoted between being chosen here and being removed.
-        with hold(config.root, "promotion", wait=30.0):
-            removed = removable(config.root, config.keep)
-            for version in removed:
-                remove_version(config.root, version)
+        removed = remove_old(config.root, config.keep)
         remove_unfinished(config.root)
     kept = [version for version in version_ids(config.root) if version not in removed]
     return {"root": redact(config.root), "removed": removed, "kept": kept, "dry_run": config.dry_run}
 
 
-def removable(root: str, keep: int) -> list[str]:
-    """The versions a prune removes, oldest first."""
+def remove_old(root: str, keep: int) -> list[str]:
+    """Remove the versions that are neither current, previous nor among the newest ``keep``; returns their ids."""
+    # Under the pointer's lock: no version is promoted between being chosen here and being removed.
+    with hold(root, "promotion", wait=30.0):
+        removed = _removable(root, keep)
+        for version in removed:
+            remove_version(root, version)
+    return removed
+
+
+def _removable(root: str, keep: int) -> list[str]:
     pointer = current(root)
     versions = version_ids(root)
     kept = set(versions[len(versions) - keep :] if keep else [])

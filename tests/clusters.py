@@ -1,0 +1,111 @@
+"""A Ray cluster of a test's own, with token authentication, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+_PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "metrics-export-port")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How to reach the cluster."""
+
+    dashboard: str  # http://127.0.0.1:PORT
+    environment: dict[str, str]
+    token: str
+
+    def ray(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """Run the ``ray`` command line against the cluster."""
+        return subprocess.run(
+            ["ray", *words],
+            cwd=ROOT,
+            env={**self.environment, "RAY_ADDRESS": self.dashboard},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+
+    def submit(self, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        """``ray job submit --working-dir . -- python …``."""
+        return self.ray("job", "submit", "--working-dir", ".", *options, "--", "python", *words)
+
+    def request(self, path: str, token: str | None = None) -> int:
+        """The HTTP status of a request to the dashboard."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.dashboard + path, headers=headers)) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@contextlib.contextmanager
+def token_cluster(num_cpus: int = 2) -> Iterator[Cluster]:
+    """Start a head in its own process group, and end exactly that group afterwards."""
+    # Ray puts sockets below its folder, and their paths may not be long.
+    with tempfile.TemporaryDirectory(prefix="gr-", ignore_cleanup_errors=True) as folder:
+        token_file = Path(folder) / "token"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token_file),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        made = subprocess.run(
+            ["ray", "get-auth-token", "--generate"], env={**environment, "HOME": folder}, capture_output=True, text=True
+        )
+        token = made.stdout.split()[-1]
+        token_file.write_text(token)
+        ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        command = ["ray", "start", "--head", "--block", "--num-cpus", str(num_cpus), "--dashboard-host", "127.0.0.1"]
+        command += ["--node-ip-address", "127.0.0.1", "--temp-dir", f"{folder}/r", "--object-store-memory", "200000000"]
+        command += [word for name, port in ports.items() for word in (f"--{name}", str(port))]
+        with open(Path(folder) / "head.log", "w") as log:
+            head = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        cluster = Cluster(f"http://127.0.0.1:{ports['dashboard-port']}", environment, token)
+        try:
+            _wait(cluster, head, Path(folder) / "head.log")
+            yield cluster
+        finally:
+            head.send_signal(signal.SIGTERM)  # --block takes the daemons down with it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                head.wait(30)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(head.pid, signal.SIGKILL)
+
+
+def _wait(cluster: Cluster, head: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        assert head.poll() is None, log.read_text()
+        with contextlib.suppress(OSError):
+            if cluster.request("/api/jobs/", cluster.token) == 200:
+                return
+        time.sleep(1)
+    raise TimeoutError(log.read_text())

@@ -1,0 +1,397 @@
+"""Refits of a small network: what triggers them, what they publish, and when they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refits import NAMES, settings, write_checkpoint, write_pictures, write_settings, write_world
+from registries import make_version
+
+import ghost_ray
+from ghost_ray import registry
+from ghost_ray.config import build
+from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.files import read_json
+from ghost_ray.gaussians import Gaussians
+from ghost_ray.manifest import Network, now
+from ghost_ray.model import Model, ModelManifest
+from ghost_ray.refit import run
+from ghost_ray.refit.drift import mean_shift
+from ghost_ray.refit.gates import evaluate_gates
+from ghost_ray.refit.inputs import changed_parts, read_inputs
+from ghost_ray.refit.log import Log
+from ghost_ray.refit_config import GatesSection, RefitConfig, RegistryConfig, StatusConfig
+from ghost_ray.registry import commands
+
+VERSION_FILES = {
+    "manifest.json",
+    "drift.json",
+    "report.html",
+    "model/manifest.json",
+    "model/gaussians.safetensors",
+    "model/statistics.safetensors",
+    "model/thresholds.json",
+    "audit/manifest.json",
+    "audit/summary.json",
+    "audit/normality.parquet",
+    "evaluation/manifest.json",
+    "evaluation/metrics.json",
+}
+
+
+def config_of(folder: Path, **changes: Any) -> RefitConfig:
+    return RefitConfig.model_validate(settings(folder, **changes))
+
+
+@pytest.fixture(scope="module")
+def refitted(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
+    """A world in which one refit has been made."""
+    folder = tmp_path_factory.mktemp("world")
+    write_world(folder)
+    result = run(config_of(folder))
+    assert result["outcome"] == "promoted"
+    assert result["previous"] is None
+    return folder
+
+
+@pytest.fixture
+def world(refitted: Path, tmp_path: Path) -> Path:
+    """The same world, with a registry of this test's own."""
+    for item in refitted.iterdir():
+        if item.name != "registry":
+            (tmp_path / item.name).symlink_to(item)
+    shutil.copytree(refitted / "registry", tmp_path / "registry", symlinks=True)
+    return tmp_path
+
+
+def same_world(world: Path, refitted: Path, **changes: Any) -> RefitConfig:
+    """Settings that name the data where it was when the stores were extracted."""
+    return config_of(refitted, **{"registry": str(world / "registry"), **changes})
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_refit_publishes_a_whole_version_and_leaves_nothing_else(refitted: Path) -> None:
+    root = refitted / "registry"
+    pointer = registry.current(str(root))
+    assert pointer is not None
+    (version,) = (root / "versions").iterdir()
+    assert version.name == pointer.version
+    assert files_below(version) >= VERSION_FILES
+    assert not [name for name in files_below(root) if "partial" in name or name.endswith(".tmp")]
+    manifest = registry.read_version(str(root), pointer.version)
+    assert all(gate["passed"] for gate in manifest.gates)
+    assert set(manifest.inputs) == {
+        "weights", "data.fit", "data.known", "data.unknown.violet", "settings", "software",
+    }  # fmt: skip
+    summary = manifest.summary
+    assert summary["accuracy"] > 0.8
+    assert summary["accuracy_on"] == "known"
+    assert summary["auoscr"].keys() == {"violet"}
+    loaded = ghost_ray.load(str(root))
+    assert loaded.threshold == summary["threshold"]
+    assert loaded.model.gaussians.mean.shape == (4, 16)
+    assert loaded.model.manifest.network.weights_sha256 == manifest.inputs["weights"]
+
+
+def test_nothing_changed_is_said_without_torch_or_ray(refitted: Path) -> None:
+    path = write_settings(refitted)
+    code = (
+        "import sys; from ghost_ray.config import build; from ghost_ray.refit_config import RefitConfig\n"
+        f"from ghost_ray.refit import run; print(run(build(RefitConfig, {{}}, {path!r}))['outcome'])\n"
+        "print(sorted({'torch', 'ray', 'timm'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["up to date", "[]"]
+    assert "event=up_to_date" in done.stderr
+
+
+def test_the_command_line_says_so_too(refitted: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ghost_ray", "refit", "--config", write_settings(refitted)]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["outcome"]) == (0, "up to date")
+
+
+def test_changed_settings_make_a_new_version_from_the_old_stores(world: Path, refitted: Path) -> None:
+    stores = world / "registry" / "work" / "stores"
+    before = {path: path.stat().st_mtime_ns for path in stores.rglob("*")}
+    first = registry.current(str(world / "registry"))
+    assert first is not None
+    result = run(same_world(world, refitted, audit={"alpha": 0.01}))
+    assert (result["outcome"], result["previous"], result["changed"]) == ("promoted", first.version, ["settings"])
+    assert {path: path.stat().st_mtime_ns for path in stores.rglob("*")} == before
+    drift = read_json(str(world / "registry" / "versions" / result["version"] / "drift.json"))
+    assert drift["previous"] == first.version
+    assert drift["accuracy"][0] == drift["accuracy"][1]
+    assert drift["rejected_fraction"][1] < drift["rejected_fraction"][0]
+    assert drift["mean_shift"]["largest"] == 0.0
+    assert drift["classes_gained"] == drift["classes_lost"] == []
+    assert (world / "registry" / "versions" / result["version"] / "audit" / "summary.json").is_file()
+    status = commands.status(StatusConfig(root=str(world / "registry")))
+    assert status["current"]["version"] == result["version"]
+    assert status["attempts"][0]["outcome"] == "promoted"
+
+
+def test_a_gate_keeps_the_current_version_and_asks_again_without_new_work(world: Path, refitted: Path) -> None:
+    root = str(world / "registry")
+    first = registry.current(root)
+    assert first is not None
+    strict = same_world(world, refitted, audit={"alpha": 0.2}, gates={"max_rejected_fraction": 0.0})
+    with pytest.raises(GateFailed, match=f"{first.version} stays current: normality rejected in"):
+        run(strict)
+    assert registry.current(root) == first
+    refused = registry.version_ids(root)[-1]
+    made = (world / "registry" / "versions" / refused / "manifest.json").stat().st_mtime_ns
+    with pytest.raises(GateFailed, match=refused):
+        run(strict)
+    listed = commands.list_versions(RegistryConfig(root=root))["versions"]
+    assert listed[0]["refused_by"] == ["max_rejected_fraction"]
+    assert [a["outcome"] for a in registry.last_attempts(root, 2, running=False)] == ["refused", "refused"]
+    result = run(same_world(world, refitted, audit={"alpha": 0.2}))
+    assert (result["outcome"], result["version"]) == ("promoted", refused)
+    assert (world / "registry" / "versions" / refused / "manifest.json").stat().st_mtime_ns == made
+
+
+def test_what_was_rolled_back_is_not_promoted_again(world: Path, refitted: Path) -> None:
+    root = str(world / "registry")
+    first = registry.current(root)
+    assert first is not None
+    changed = same_world(world, refitted, evaluate={"methods": ["ghost"], "draws": 2, "draw_size": 10})
+    second = run(changed)["version"]
+    commands.rollback(RegistryConfig(root=root))
+    result = run(changed)
+    assert (result["outcome"], result["version"]) == ("held", first.version)
+    assert f"promotes {second}" in result["reason"]
+    assert registry.version_ids(root) == [first.version, second]
+
+
+def test_leftovers_of_a_killed_refit_are_taken_up_and_others_removed(world: Path, refitted: Path) -> None:
+    root = world / "registry"
+    stray = root / "versions" / f".0002-{'a' * 12}.partial" / "model"
+    stray.mkdir(parents=True)
+    unused = root / "work" / "stores" / f"fit-{'b' * 12}"
+    unused.mkdir()
+    config = same_world(world, refitted, audit={"alpha": 0.02})
+    version = registry.new_id(str(root), read_inputs(config).fingerprint)
+    # As after a kill between fit and audit.
+    staging = root / "versions" / f".{version}.partial"
+    first = registry.current(str(root))
+    assert first is not None
+    shutil.copytree(root / "versions" / first.version / "model", staging / "model")
+    (staging / ".audit.partial").mkdir()
+    result = run(config)
+    assert result["version"] == version
+    assert "fit" not in result["seconds"]
+    assert {path.name for path in (root / "versions").iterdir()} == {first.version, version}
+    assert not unused.exists()
+    assert not [name for name in files_below(root / "versions" / version) if "partial" in name]
+
+
+def test_two_at_once_one_works_and_the_other_leaves(
+    world: Path, refitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ghost_ray.refit.job._LOCK_SECONDS", 0.1)
+    config = same_world(world, refitted, audit={"alpha": 0.03})
+    root = str(world / "registry")
+    before = registry.current(root)
+    with registry.hold(root, "refit", job="the-first"), pytest.raises(registry.Busy, match="job the-first"):
+        run(config)
+    assert registry.current(root) == before
+    assert registry.last_attempts(root, 1, running=False)[0]["outcome"] == "busy"
+    assert registry.Busy("").exit_code == 1
+
+
+def test_only_what_changed_changes_the_fingerprint(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    base = read_inputs(config_of(tmp_path))
+    assert read_inputs(config_of(tmp_path)) == base
+
+    def changed(**changes: Any) -> list[str]:
+        return changed_parts(read_inputs(config_of(tmp_path, **changes)).parts, base.parts)
+
+    network = settings(tmp_path)["network"]
+    assert changed(keep=2, num_cpus=2, gates={}) == []
+    assert changed(network={**network, "batch_size": 8, "actors": "1:2"}) == []
+    assert changed(network={**network, "precision": "bf16"}) == ["settings"]
+    assert changed(fit={"data": str(tmp_path / "train"), "max_failures": 0.5}) == []
+    assert changed(fit={"data": str(tmp_path / "train"), "limit": 30}) == ["data.fit"]
+    assert changed(accept_known=0.5) == ["settings"]
+    assert changed(unknown={}) == ["settings", "data.unknown.violet"]
+    write_checkpoint(tmp_path / "weights.safetensors", tmp_path / "train", seed=1)
+    assert changed() == ["weights"]
+    write_pictures(tmp_path / "test", 1, seed=9, first=50)
+    assert changed() == ["weights", "data.known"]
+
+
+def test_the_same_tensors_in_another_file_are_the_same_weights(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    write_world(tmp_path)
+    base = read_inputs(config_of(tmp_path))
+    torch.save(load_file(tmp_path / "weights.safetensors"), tmp_path / "weights.pth")
+    network = {**settings(tmp_path)["network"], "weights": str(tmp_path / "weights.pth")}
+    assert read_inputs(config_of(tmp_path, network=network)).fingerprint == base.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"network": {"model": "networks:small", "weights": "nowhere.safetensors"}}, "network.weights"),
+        ({"network": {"model": "resnt18"}}, "--model"),
+        ({"fit": {"data": "nowhere"}}, "fit.data"),
+        ({"unknown": {"violet": {"data": "nowhere"}}}, "unknown.violet.data"),
+        ({"known": {"data": "TRAIN", "classes": "nowhere.json"}}, "classes"),
+    ],
+)
+def test_inputs_that_are_not_there_are_named(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
+    write_world(tmp_path)
+    if "known" in changes:
+        changes = {"known": {**changes["known"], "data": str(tmp_path / "train")}}
+    with pytest.raises(InputError) as caught:
+        run(config_of(tmp_path, **changes))
+    assert caught.value.field == field
+    assert registry.current(str(tmp_path / "registry")) is None
+    assert registry.last_attempts(str(tmp_path / "registry"), 1, running=False)[0]["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gates: {max_auoscr_dro: 1}", "max_auoscr_drop"),
+        ("gates: {max_auoscr_drop: 7}", "gates.max_auoscr_drop"),
+        ("network: {weights: x}", "network.model"),
+        ("unknown: {'a/b': {data: x}}", "unknown"),
+        ("evaluate: {methods: [msp]}", "must include ghost"),
+        ("known: null", "need labelled test images"),
+        ("registery: x", "registry"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    import yaml
+
+    path = tmp_path / "refit.yaml"
+    path.write_text(yaml.safe_dump({**settings(tmp_path), **yaml.safe_load(text)}))
+    with pytest.raises(InputError) as caught:
+        build(RefitConfig, {}, str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_registry_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        run(config_of(tmp_path, registry=str(tmp_path / "file" / "registry")))
+
+
+SUMMARY = {
+    "accuracy": 0.9,
+    "accuracy_on": "known",
+    "rejected_fraction": 0.02,
+    "auoscr": {"a": 0.8, "b": 0.7},
+    "classes_without_gaussian": 0,
+}
+LIMITS = GatesSection(
+    max_rejected_fraction=0.05, max_accuracy_drop=0.01, max_auoscr_drop=0.02, max_classes_without_gaussian=1
+)
+
+
+def refused(new: dict[str, Any], old: dict[str, Any] | None = SUMMARY, limits: GatesSection = LIMITS) -> list[str]:
+    return [gate.name for gate in evaluate_gates(limits, {**SUMMARY, **new}, old) if not gate.passed]
+
+
+def test_gates() -> None:
+    assert refused({}) == []
+    assert refused({"rejected_fraction": 0.05}) == []
+    assert refused({"rejected_fraction": 0.0501}) == ["max_rejected_fraction"]
+    assert refused({"rejected_fraction": None}) == ["max_rejected_fraction"]
+    assert refused({"accuracy": 0.89}) == []
+    assert refused({"accuracy": 0.88}) == ["max_accuracy_drop"]
+    assert refused({"accuracy": 0.1}, old=None) == []
+    assert refused({"accuracy": 0.1, "accuracy_on": "fit"}) == []
+    assert refused({"auoscr": {"a": 0.81, "b": 0.67, "c": 0.0}}) == ["max_auoscr_drop"]
+    assert refused({"auoscr": {}}) == []
+    assert refused({"classes_without_gaussian": 2}, old=None) == ["max_classes_without_gaussian"]
+    off = GatesSection.model_validate(dict.fromkeys(GatesSection.model_fields))
+    assert evaluate_gates(off, {**SUMMARY, "rejected_fraction": None}, SUMMARY) == []
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_drop_within_the_limit_passes_and_beyond_it_does_not(old: float, new: float, limit: float) -> None:
+    limits = GatesSection(
+        max_rejected_fraction=None,
+        max_accuracy_drop=limit,
+        max_auoscr_drop=None,
+        max_classes_without_gaussian=None,
+    )
+    (gate,) = evaluate_gates(limits, {**SUMMARY, "accuracy": new}, {**SUMMARY, "accuracy": old})
+    assert gate.passed == (old - new <= limit + 1e-12)
+
+
+def model_of(mean: np.ndarray, std: np.ndarray, count: np.ndarray) -> Model:
+    network = Network(name="toy", classes=len(mean), dimensions=mean.shape[1])
+    manifest = ModelManifest(created=now(), network=network, rows=int(count.sum()), class_names=[*NAMES[: len(mean)]])
+    return Model("", manifest, Gaussians(mean.astype(np.float32), std.astype(np.float32), count))
+
+
+def test_mean_shift_is_in_units_of_the_old_spread(rng: np.random.Generator) -> None:
+    mean, count = rng.normal(size=(3, 5)), np.array([9, 9, 1])
+    std = np.full((3, 5), 0.5)
+    std[0, 4] = 0  # constant before: no unit to measure in
+    moved = mean.copy()
+    moved[0] += 1.0
+    moved[1, 0] += 5 * 0.25
+    shift = mean_shift(model_of(mean, std, count), model_of(moved, std, count))
+    assert shift is not None
+    found = {entry["name"]: entry["shift"] for entry in shift["classes"]}
+    assert found == {"ant": pytest.approx(2.0, rel=1e-5), "bee": pytest.approx(0.5, rel=1e-5)}
+    assert shift["largest"] == found["ant"]
+    assert mean_shift(model_of(mean, std, count), model_of(mean[:, :4], std[:, :4], count)) is None
+
+
+def test_log_lines_can_be_taken_apart(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import shlex
+
+    submitted = json.dumps({"metadata": {"job_submission_id": "raysubmit_1"}})
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", submitted)
+    log = Log()
+    log.version = "0001-000000000000"
+    log.line("refused", reason='a "quoted"\nreason = long')
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    name, *pairs = shlex.split(line)
+    facts = dict(pair.split("=", 1) for pair in pairs)
+    assert name == "refit"
+    assert (facts["job"], facts["version"], facts["event"]) == ("raysubmit_1", "0001-000000000000", "refused")
+    assert facts["reason"] == 'a "quoted" reason = long'
+
+
+def test_no_secret_of_a_uri_reaches_manifest_or_log(
+    world: Path, refitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(world / "registry")
+    with pytest.raises(InputError):
+        run(same_world(world, refitted, fit={"data": "s3://key:topsecret@bucket/nothing?scheme=nonsense"}))
+    written = "".join(path.read_text() for path in Path(root, "attempts").iterdir())
+    assert "topsecret" not in written + capsys.readouterr().err
+
+
+def test_versions_made_elsewhere_do_not_confuse_a_refit(world: Path, refitted: Path) -> None:
+    root = str(world / "registry")
+    other = make_version(root, "somebody else's")
+    result = run(same_world(world, refitted, audit={"alpha": 0.04}))
+    assert result["version"].startswith("0003-")
+    assert other in registry.version_ids(root)
+    assert os.path.isdir(os.path.join(root, "versions", other))

@@ -1,0 +1,124 @@
+"""Refits that are killed anywhere, and two at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refits import write_settings, write_world
+
+import ghost_ray
+from ghost_ray import registry
+from ghost_ray.files import read_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+KILLS = 10
+# Times, durations and the settings of where things lie differ from run to run.
+_RUN_FACTS = {"created", "seconds", "config", "uri", "registry", "store", "images_per_second"}
+
+
+def start(config: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ghost_ray", "refit", "--config", config, "--num-cpus", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate()
+    return output
+
+
+def without_run_facts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_run_facts(item) for key, item in value.items() if key not in _RUN_FACTS}
+    return [without_run_facts(item) for item in value] if isinstance(value, list) else value
+
+
+def state_of(root: Path) -> dict[str, Any]:
+    """Everything that should not depend on how often a refit was killed."""
+    pointer = registry.current(str(root))
+    assert pointer is not None
+    files = sorted(
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*")
+        if path.is_file() and path.relative_to(root).parts[0] not in ("attempts", ".locks")
+    )
+    version = root / "versions" / pointer.version
+    tensors = sorted(version.rglob("*.safetensors"))
+    return {
+        "files": files,
+        "history": [(step.version, step.previous, step.by) for step in pointer.history],
+        "tensors": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tensors},
+        "facts": {
+            path.relative_to(version).as_posix(): without_run_facts(read_json(str(path)))
+            for path in sorted(version.rglob("*.json"))
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    write_world(folder)
+    return folder
+
+
+def test_killed_at_random_moments_it_ends_like_an_uninterrupted_run(world: Path) -> None:
+    config = write_settings(world)
+    started = time.monotonic()
+    process = start(config)
+    assert (finish(process), process.returncode)[1] == 0
+    whole = time.monotonic() - started
+    expected = state_of(world / "registry")
+    rng = random.Random(0)
+    for kill in range(KILLS):
+        shutil.rmtree(world / "registry")
+        process = start(config)
+        # One moment from each tenth of a run, so that every stage is met.
+        time.sleep(whole * (kill + rng.random()) / KILLS)
+        os.killpg(process.pid, signal.SIGKILL)
+        finish(process)
+        again = start(config)
+        output = finish(again)
+        assert again.returncode == 0, output
+        assert state_of(world / "registry") == expected, f"killed {kill}"
+
+
+def test_two_at_once_and_a_reader_in_between(world: Path) -> None:
+    shutil.rmtree(world / "registry", ignore_errors=True)
+    root = str(world / "registry")
+    config = write_settings(world)
+    first = start(config)
+    assert (finish(first), first.returncode)[1] == 0
+    old = ghost_ray.load(root)
+    config = write_settings(world, audit={"alpha": 0.01}, accept_known=0.8)
+    both = [start(config), start(config)]
+    seen: list[str] = []
+    reads = 0
+    while reads < 1000 or any(process.poll() is None for process in both):
+        loaded = ghost_ray.load(root)
+        manifest = registry.read_version(root, str(loaded.version))
+        assert loaded.threshold == manifest.summary["threshold"]
+        if loaded.version not in seen:
+            seen.append(str(loaded.version))
+        reads += 1
+    outputs = [finish(process) for process in both]
+    codes = sorted(process.returncode for process in both)
+    assert codes in ([0, 1], [0, 0]), outputs
+    told = [output for output in outputs if "another refit works on" in output or "up to date" in output]
+    assert len(told) == 1, outputs
+    pointer = registry.current(root)
+    assert pointer is not None
+    assert [step.version for step in pointer.history] == seen == [old.version, pointer.version]
+    assert len(registry.version_ids(root)) == 2
