@@ -53,10 +53,10 @@ class _JobCommand(click.Command):
         config = build(self._command.settings, given(options), config_file)
         module, function = self._command.run.split(":")
         result = getattr(importlib.import_module(module), function)(config)
-        show(self._full_name, result, as_json)
+        print_result(self._full_name, result, as_json)
 
 
-def show(command: str, result: dict[str, Any], as_json: bool) -> None:
+def print_result(command: str, result: dict[str, Any], as_json: bool) -> None:
     """Print a command's result: for programs as JSON, for people as text."""
     if as_json:
         click.echo(json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False))

@@ -25,8 +25,7 @@ def _fit(result: Result, console: Console) -> None:
     thin = result["thin"]
     if thin["classes"]:
         console.print(
-            f"Thin: {thin['classes']:,} classes rest on fewer than {dimensions:,} samples, the fewest in "
-            f"{_classes(thin['smallest'], thin['classes'])}"
+            f"Fewer samples than the {dimensions:,} dimensions: {_classes(thin['smallest'], thin['classes'])}"
         )
     constant = result["constant"]
     if constant["cells"]:
