@@ -23,7 +23,7 @@ def renders(command: str) -> Callable[[Callable[[Result, Console], None]], Calla
 
 def render(command: str, result: Result) -> None:
     """Show a result on stdout."""
-    from ghost_ray.cli import show_fit, show_registry  # noqa: F401 - they register their renderers
+    from ghost_ray.cli import show_demo, show_fit, show_registry  # noqa: F401 - they register their renderers
 
     _RENDERERS[command](result, Console(highlight=False, soft_wrap=True))
 
