@@ -165,8 +165,8 @@ def many_shards(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.Mo
     monkeypatch.setattr(fit, "_SHARD_PER_ACCUMULATOR", 0)
     monkeypatch.setattr(Store.pieces, "__defaults__", (1,))
     return [
-        write_store(tmp_path / "clustered", embedding, label, toy, group_rows=40),
-        write_store(tmp_path / "unordered", embedding[order], label[order], toy, group_rows=40, layout="unordered"),
+        write_store(tmp_path / "clustered", embedding, label, toy, group_rows=20),
+        write_store(tmp_path / "unordered", embedding[order], label[order], toy, group_rows=20, layout="unordered"),
     ]
 
 
