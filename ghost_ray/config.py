@@ -253,6 +253,7 @@ class ReportConfig(JobConfig):
         None, description="The page; default: report.html in the first folder."
     )
     title: str = Field("GHOST report", description="Title of the page.", max_length=200)
+    plots: bool = Field(True, description="Also write every figure as PNG, SVG and PDF into plots/ beside the page.")
     overwrite: bool = Field(True, description="Replace an existing page.")
 
 

@@ -112,3 +112,5 @@ def _report(result: Result, console: Console) -> None:
     for folder in result["unfinished"]:
         console.print(f"not complete: {folder}", markup=False)
     console.print(f"{result['bytes'] / 1e6:.1f} MB → {result['report']}", markup=False, style="bold")
+    if result["plots"]:
+        console.print(f"{len(result['plots'])} files of figures (PNG, SVG, PDF) in plots/ beside it")

@@ -16,10 +16,11 @@ from ghost_ray.files import join, kind_of, output_file, redact
 from ghost_ray.report.assemble import assemble
 from ghost_ray.report.discover import find_results
 from ghost_ray.report.html import render_page
+from ghost_ray.report.plots import save_plots
 
-__all__ = ["run"]
+__all__ = ["run", "save_plots"]
 
-PAGE = "report.html"
+PAGE, PLOTS = "report.html", "plots"
 
 
 def run(config: ReportConfig) -> dict[str, Any]:
@@ -32,11 +33,19 @@ def run(config: ReportConfig) -> dict[str, Any]:
     content = render_page(document).encode()
     with output_file(place, overwrite=config.overwrite) as handle:
         handle.write(content)
+    plots = save_plots(document, join(_parent(place), PLOTS)) if config.plots else []
     return {
         "report": place,
         "bytes": len(content),
+        "plots": plots,
         "verdict": list(document.verdict),
         "sections": [{"kind": section.kind, "folder": section.source} for section in document.sections],
         "unfinished": [line.folder for line in document.found if line.state != "complete"],
         "missing": list(document.absent),
     }
+
+
+def _parent(place: str) -> str:
+    """The folder a file lies in."""
+    parent, slash, _ = place.rpartition("/")
+    return parent if slash else "."

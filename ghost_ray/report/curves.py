@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +27,8 @@ def curve_tabs(result: Result, methods: list[str], sets: list[str], identity: st
     sets = sets or list(dict.fromkeys(unknown for unknown, _ in curves))
     methods = methods or list(dict.fromkeys(table["method"]))
     panels = []
-    for position, unknown in enumerate(sets):
-        prefix = f"{identity}-{position}"
+    for unknown, slug in zip(sets, _slugs(sets), strict=True):
+        prefix = f"{identity}-{slug}"
         found = {kind: curves.get((unknown, kind), {}) for kind in ("oscr", "oscr_top", "oscr_bottom", "roc", "v")}
         grids = [*_oscr(found, methods, unknown, prefix), *_roc_and_v(found, methods, unknown, prefix)]
         if grids:
@@ -40,6 +41,12 @@ def curve_tabs(result: Result, methods: list[str], sets: list[str], identity: st
         intro="Each unknown set has its own. Drag to zoom, double-click to go back, click a name to hide its curve.",
         panels=panels,
     )
+
+
+def _slugs(names: list[str]) -> list[str]:
+    """Names as parts of file names: whatever a set is called, nothing leads out of the folder, and no two are one."""
+    plain = [re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] for name in names]
+    return [slug if slug and plain.count(slug) == 1 else f"{slug}-{i}".strip("-") for i, slug in enumerate(plain)]
 
 
 def _split(table: dict[str, list[str] | np.ndarray], room: float) -> dict[tuple[str, str], Curves]:
@@ -107,7 +114,7 @@ def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: st
             series_of=linear.id,
         )
         charts += [linear, logarithmic]
-    return [Grid(f"{prefix}-oscr-grid", f"OSCR against {unknown}", charts)] if charts else []
+    return [Grid(f"{prefix}-oscr-curves", f"OSCR against {unknown}", charts)] if charts else []
 
 
 def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefix: str) -> list[Grid]:
@@ -139,7 +146,7 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
                 series=_series(found["v"], methods),
             )
         )
-    return [Grid(f"{prefix}-roc-grid", "ROC and fairness", charts)] if charts else []
+    return [Grid(f"{prefix}-roc-and-fairness", "ROC and fairness", charts)] if charts else []
 
 
 def z_score_chart(result: Result, identity: str) -> Grid | None:
@@ -171,7 +178,7 @@ def z_score_chart(result: Result, identity: str) -> Grid | None:
         series=series,
         height=380,
     )
-    return Grid(f"{identity}-z-grid", "How far from home", [chart])
+    return Grid(f"{identity}-z-scores", "How far from home", [chart])
 
 
 def _reach(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from ghost_ray.report.document import Axis, Chart, Grid, Series
 from ghost_ray.report.numbers import class_name, decimal, small, whole
 
 _COLUMNS = ("kind", "class", "dimension", "n", "W", "p", "mean", "std", "values")
-_WORST, _TYPICAL = 4, 2
+_WORST, _TYPICAL = 3, 2
 _BINS = 24
 
 
