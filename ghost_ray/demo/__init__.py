@@ -66,7 +66,7 @@ def run(config: DemoConfig) -> dict[str, Any]:
                 ),
             }
         page = os.path.join(out, "report.html")
-        report.run(ReportConfig(folders=(out,), out=page, title="GHOST on handwritten digits"))
+        report.run(ReportConfig(folders=(out,), out=page, title="GHOST on handwritten digits", plots=False))
         network = Network(
             name=f"{digits.ARCHITECTURE} (demo)",
             classes=extracted["train"]["classes"],

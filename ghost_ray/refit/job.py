@@ -170,7 +170,8 @@ def _write_report(folder: str, log: Log) -> None:
 
     with log.stage("report"):
         try:
-            run(ReportConfig(folders=(folder,), out=join(folder, "report.html"), title=f"GHOST {log.version}"))
+            page = join(folder, "report.html")
+            run(ReportConfig(folders=(folder,), out=page, title=f"GHOST {log.version}", plots=False))
         except Exception as error:  # a page that cannot be drawn is no reason to keep a good version back
             log.line("no_report", reason=error)
 
