@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ _QUIET_ENVIRONMENT = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first error of a job is reported; those of its cancelled tasks are not
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # keep CUDA_VISIBLE_DEVICES as it is where no GPU is reserved
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's C++ side writes to stderr, between the lines of the progress
 }
 
 
@@ -52,6 +55,7 @@ def _start(config: RayJobConfig) -> None:
 
     address = config.address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         if address:
             ray.init(address=address, **quiet)
@@ -63,6 +67,9 @@ def _start(config: RayJobConfig) -> None:
                 "--address", address, f"no Ray cluster answers: {one_line(error)}", "see `ray status`"
             ) from None
         raise JobFailed(f"a local Ray could not be started: {one_line(error)}") from None
+    if threading.current_thread() is threading.main_thread():
+        # Ray installs a handler that prints a stack trace; a job that is stopped should just unwind.
+        signal.signal(signal.SIGTERM, on_terminate)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
