@@ -15,6 +15,7 @@ KNOWN = "known"
 # Points the page carries for all curves together, and the most of one.
 _ALL_POINTS, _MOST_POINTS = 75_000, 300
 _LOWEST_FPR = 1e-3
+_MOST_SAID = 6
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # method → x, y
 
 
@@ -73,14 +74,19 @@ def _series(curves: Curves, methods: list[str]) -> list[Series]:
 
 
 def _said(curves: Curves, methods: list[str], fpr: float) -> str:
-    """The values of the curves at one FPR, in words."""
+    """The values of the first few curves at one FPR, in words."""
     parts = []
-    for method in methods:
+    for method in methods[:_MOST_SAID]:
         if method in curves:
             x, y = curves[method]
             at = np.flatnonzero(x <= fpr)
             parts.append(f"{display_name(method)} {y[at[-1]] if len(at) else y[0]:.3f}")
     return ", ".join(parts)
+
+
+def _height(methods: list[str]) -> int:
+    """Room for the curves and for a legend that grows with the methods."""
+    return 340 + 18 * max(0, (len(methods) - 1) // 3 - 1)
 
 
 def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: str) -> list[Grid]:
@@ -102,6 +108,7 @@ def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: st
             x=Axis("false positive rate", percent=True, range=(0, 1)),
             y=Axis("correct classification rate", percent=True),
             series=_series(curves, methods),
+            height=_height(methods),
         )
         logarithmic = replace(
             linear,
@@ -130,6 +137,7 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("knowns accepted", percent=True, range=(0, 1)),
                 series=[*_series(found["roc"], methods), Series("chance", x=[0, 1], y=[0, 1], style="reference")],
+                height=_height(methods),
             )
         )
     if found["v"]:
@@ -144,6 +152,7 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("V of the CCR over classes"),
                 series=_series(found["v"], methods),
+                height=_height(methods),
             )
         )
     return [Grid(f"{prefix}-roc-and-fairness", "ROC and fairness", charts)] if charts else []

@@ -14,7 +14,7 @@ from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Block, Cell, Number, Section, Table
 from ghost_ray.report.figure3 import figure3
 from ghost_ray.report.numbers import decimal, number, percent, plural, text_cell, whole
-from ghost_ray.report.significance import significance_table
+from ghost_ray.report.significance import proofs, significance_table
 
 GHOST = "ghost"
 _PAPER = TABLES[0][1]
@@ -59,7 +59,7 @@ def evaluation_section(result: Result, identity: str, room: float) -> Section:
         kind="evaluation",
         title="Evaluation",
         source=result.name,
-        verdict=_verdict(found, methods, sets),
+        verdict=_verdict(found, methods, sets, proofs(result)),
         numbers=_numbers(metrics, found, methods, sets),
         blocks=blocks,
         facts=_facts(metrics, methods),
@@ -73,7 +73,9 @@ def _mean(found: dict[tuple[str, str], dict[str, Any]], method: str, sets: Seque
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def _verdict(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str]) -> str:
+def _verdict(
+    found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str], proven: dict[str, list[bool]]
+) -> str:
     if not found:
         return "The evaluation has no result yet: its metrics.json cannot be read."
     means = {method: _mean(found, method, sets, "auoscr") for method in methods}
@@ -87,8 +89,14 @@ def _verdict(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], s
     return (
         f"{begins}: its mean AUOSCR is {decimal(known[GHOST])}, {decimal(abs(difference))} {side} the best rival’s "
         f"({display_name(rival)}, {decimal(known[rival])}). It is ahead on {len(won)} of "
-        f"{plural(len(sets), 'unknown set')}."
+        f"{plural(len(sets), 'unknown set')}.{_sure(display_name(rival), proven.get(rival, []))}"
     )
+
+
+def _sure(rival: str, proven: list[bool]) -> str:
+    if not proven:
+        return ""
+    return f" Paired tests call the difference from {rival} more than chance on {sum(proven)} of {len(proven)}."
 
 
 def _leads(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], name: str) -> bool:

@@ -42,6 +42,15 @@ def significance_table(result: Result, identity: str) -> Table | None:
     )
 
 
+def proofs(result: Result) -> dict[str, list[bool]]:
+    """For each rival whether its AUOSCR differs from GHOST's by more than chance, one answer an unknown set."""
+    found: dict[str, list[bool]] = {}
+    for test in (result.json("significance.json") or {}).get("tests") or []:
+        if isinstance(test, dict) and test.get("metric") == "auoscr":
+            found.setdefault(str(test.get("method")), []).append(bool(test.get("significant")))
+    return found
+
+
 def _word(test: dict[str, Any]) -> str:
     if not test.get("significant"):
         return "no difference"

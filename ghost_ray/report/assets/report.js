@@ -76,7 +76,7 @@
     if (given.order) Object.assign(made, { categoryorder: "array", categoryarray: given.order.map(literal) });
     if (given.range) made.range = given.scale === "log" ? given.range.map(Math.log10) : given.range;
     if (given.percent) made.tickformat = ".3~%";
-    if (given.scale === "log") made.dtick = 1;
+    if (given.scale === "log") Object.assign(made, { dtick: 1, exponentformat: "none" });
     if (given.one_minus) {
       made.tickvals = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5, 0.9];
       made.ticktext = made.tickvals.map((v) => String(+(1 - v).toFixed(5)));
