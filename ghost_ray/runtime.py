@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -57,10 +58,11 @@ def _start(config: RayJobConfig) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
-        if address:
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(address="local", num_cpus=config.num_cpus, include_dashboard=False, **quiet)
+        with _no_stderr():
+            if address:
+                ray.init(address=address, **quiet)
+            else:
+                ray.init(address="local", num_cpus=config.num_cpus, include_dashboard=False, **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         if address:
             raise InputError(
@@ -71,6 +73,20 @@ def _start(config: RayJobConfig) -> None:
         # Ray installs a handler that prints a stack trace; a job that is stopped should just unwind.
         signal.signal(signal.SIGTERM, on_terminate)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Drop what C++ code writes to stderr, such as the announcement that its log level was set; errors are raised."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _cause(error: Any) -> BaseException:
