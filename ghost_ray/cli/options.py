@@ -50,12 +50,12 @@ def _argument(name: str, info: FieldInfo) -> click.Argument:
 
 def _option(kind: type[BaseModel], name: str, info: FieldInfo) -> click.Option:
     word = flag(kind, name)
-    shown = {"help": _help(info)}
+    text = _help(info)
     if info.annotation is bool:
         if info.default is True:
-            return click.Option([f"{word}/--no-{word[2:]}", name], default=None, **shown)
-        return click.Option([word, name], is_flag=True, flag_value=True, default=None, **shown)
-    return click.Option([word, name], multiple=_is_many(info), metavar=_metavar(info, name), **shown)
+            return click.Option([f"{word}/--no-{word[2:]}", name], default=None, help=text)
+        return click.Option([word, name], is_flag=True, flag_value=True, default=None, help=text)
+    return click.Option([word, name], multiple=_is_many(info), metavar=_metavar(info, name), help=text)
 
 
 def _is_many(info: FieldInfo) -> bool:
