@@ -247,3 +247,32 @@ def make_model(folder: Path, classes: int = 8, dimensions: int = 24, name: str =
     folder.mkdir(parents=True)
     gaussians = Gaussians(mean.astype(np.float32), std.astype(np.float32), count.astype(np.int64))
     write_model(str(folder), gaussians, None, about)
+
+
+def make_version(folder: Path, previous: str | None = "0001-aaaaaaaaaaaa") -> dict[str, Any]:
+    """A registry's version, with the model, audit and evaluation in it; returns drift.json."""
+    make_model(folder / "model")
+    make_audit(folder / "audit")
+    make_evaluation(folder / "evaluation")
+    pairs = {"accuracy": [0.8, 0.75], "rejected_fraction": [0.02, 0.03], "auoscr": {"near": [0.7, 0.72]}}
+    drift = {
+        "previous": previous,
+        "current": folder.name,
+        "changed": ["weights"],
+        **(pairs if previous else {}),
+        "rows": [900, 1000],
+        "classes_gained": ["kite"],
+        "classes_lost": [],
+        "mean_shift": {
+            "median": 0.1,
+            "largest": 0.4,
+            "classes": [{"class": k, "name": name, "shift": 0.4 - 0.1 * k} for k, name in enumerate(class_names(3))],
+        },
+    }
+    write_json(folder, "drift.json", drift)
+    gates = [{"name": "accuracy", "value": 0.05, "limit": 0.02, "text": "accuracy fell by 0.05", "passed": False}]
+    about = Network(name="ResNet-56", classes=8, dimensions=24)
+    write_json(
+        folder, "manifest.json", manifest("version", about, version=folder.name, fingerprint="a" * 64, gates=gates)
+    )
+    return drift

@@ -86,7 +86,7 @@ def _only_stores(results: Sequence[Result]) -> str:
 def _line(result: Result) -> Found:
     manifest = result.manifest or {}
     state = "damaged" if result.problems else "complete" if result.manifest is not None else "unfinished"
-    notes = list(result.problems)
+    notes = list(dict.fromkeys(result.problems))
     if result.manifest is None and not result.problems:
         notes.append("no manifest.json: the job that writes it was stopped or is still running")
     if result.missing:
