@@ -142,6 +142,13 @@ def remove_tree(uri: str) -> None:
         filesystem.delete_dir(path)
 
 
+def remove_file(uri: str) -> None:
+    """Delete a file; nothing happens where it does not exist."""
+    filesystem, path = resolve(uri)
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.delete_file(path)
+
+
 class OutputFolder:
     """A result folder that is either the old one or the whole new one, at every moment.
 

@@ -24,12 +24,21 @@ from ghost_ray.store import Piece, Store
 _SHARD_PER_ACCUMULATOR = 8
 
 
-def run(config: FitConfig) -> dict[str, Any]:
-    """Fit a store into a model; returns what a person should know about it."""
+def run(config: FitConfig, statistics: Accumulator | None = None) -> dict[str, Any]:
+    """Fit a store into a model; returns what a person should know about it.
+
+    Parameters
+    ----------
+    config : FitConfig
+    statistics : Accumulator, optional
+        The store's statistics where they are known already, merged from those of its parts.
+    """
     store = Store.open(config.store)
     with OutputFolder(config.out, overwrite=config.overwrite) as output:
-        with ray_session(config):
-            statistics = fit_store(store)
+        if statistics is None:
+            with ray_session(config):
+                statistics = fit_store(store)
+        _require_a_gaussian(statistics, store)
         gaussians = statistics.finish()
         findings = describe(gaussians, store)
         manifest = ModelManifest(
@@ -60,7 +69,7 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
     Raises
     ------
     InputError
-        Where a row cannot be used, naming it, or where no class has two correctly classified rows.
+        Where a row cannot be used, naming it.
     """
     shards = _shards(store)
     rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}
@@ -75,14 +84,17 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
             whole = merged
         else:
             whole.merge(merged)
-    if not (whole.count >= 2).any():
+    return whole
+
+
+def _require_a_gaussian(statistics: Accumulator, store: Store) -> None:
+    if not (statistics.count >= 2).any():
         raise InputError(
             "STORE",
             redact(store.uri),
             "no class has two correctly classified rows",
             "fit on a store of labelled training images",
         )
-    return whole
 
 
 def _shards(store: Store) -> list[list[Piece]]:

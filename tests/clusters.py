@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 _PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "metrics-export-port")
@@ -45,12 +47,21 @@ class Cluster:
 
     def request(self, path: str, token: str | None = None) -> int:
         """The HTTP status of a request to the dashboard."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.dashboard + path, headers=headers)) as answer:
+            with self._open(path, token) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
+
+    def job_seconds(self, submission: str) -> float:
+        """How long a job ran, from the start of its driver to its end, as the cluster itself measured it."""
+        with self._open(f"/api/jobs/{submission}", self.token) as answer:
+            job = json.load(answer)
+        return float(job["end_time"] - job["start_time"]) / 1000
+
+    def _open(self, path: str, token: str | None) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return urllib.request.urlopen(urllib.request.Request(self.dashboard + path, headers=headers))
 
 
 def free_ports(count: int) -> list[int]:
@@ -68,18 +79,15 @@ def token_cluster(num_cpus: int = 2) -> Iterator[Cluster]:
     """Start a head in its own process group, and end exactly that group afterwards."""
     # Ray puts sockets below its folder, and their paths may not be long.
     with tempfile.TemporaryDirectory(prefix="gr-", ignore_cleanup_errors=True) as folder:
-        token_file = Path(folder) / "token"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        made = subprocess.run(
-            ["ray", "get-auth-token", "--generate"], env={**environment, "HOME": folder}, capture_output=True, text=True
-        )
-        token = made.stdout.split()[-1]
-        token_file.write_text(token)
+        at_home = {**environment, "HOME": folder}
+        subprocess.run(["ray", "get-auth-token", "--generate"], env=at_home, capture_output=True, check=True)
+        token_file = Path(folder) / ".ray" / "auth_token"
+        environment["RAY_AUTH_TOKEN_PATH"] = str(token_file)
         ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         command = ["ray", "start", "--head", "--block", "--num-cpus", str(num_cpus), "--dashboard-host", "127.0.0.1"]
         command += ["--node-ip-address", "127.0.0.1", "--temp-dir", f"{folder}/r", "--object-store-memory", "200000000"]
@@ -88,7 +96,7 @@ def token_cluster(num_cpus: int = 2) -> Iterator[Cluster]:
             head = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        cluster = Cluster(f"http://127.0.0.1:{ports['dashboard-port']}", environment, token)
+        cluster = Cluster(f"http://127.0.0.1:{ports['dashboard-port']}", environment, token_file.read_text().strip())
         try:
             _wait(cluster, head, Path(folder) / "head.log")
             yield cluster

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,22 @@ from registries import make_version
 
 import ghost_ray
 from ghost_ray import registry
-from ghost_ray.config import build
+from ghost_ray.config import ExtractConfig, build
 from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.extract.plan import make_plan
 from ghost_ray.files import read_json
+from ghost_ray.fit import fit_store
 from ghost_ray.gaussians import Gaussians
-from ghost_ray.manifest import Network, now
+from ghost_ray.manifest import Network, now, provenance
 from ghost_ray.model import Model, ModelManifest
-from ghost_ray.refit import run
+from ghost_ray.refit import growth, run
 from ghost_ray.refit.drift import mean_shift
 from ghost_ray.refit.gates import evaluate_gates
 from ghost_ray.refit.inputs import changed_parts, read_inputs
 from ghost_ray.refit.log import Log
 from ghost_ray.refit_config import GatesSection, RefitConfig, RegistryConfig, StatusConfig
 from ghost_ray.registry import commands
+from ghost_ray.store import Store, StoreManifest, finish_store
 
 VERSION_FILES = {
     "manifest.json",
@@ -395,3 +399,74 @@ def test_versions_made_elsewhere_do_not_confuse_a_refit(world: Path, refitted: P
     assert result["version"].startswith("0003-")
     assert other in registry.version_ids(root)
     assert os.path.isdir(os.path.join(root, "versions", other))
+
+
+@pytest.fixture
+def five_more_of_each(refitted: Path) -> Iterator[None]:
+    write_pictures(refitted / "train", 5, seed=11, first=90)
+    yield
+    for path in refitted.glob("train/*/009?.png"):
+        path.unlink()
+
+
+@pytest.mark.usefixtures("five_more_of_each")
+def test_data_that_only_grew_is_extracted_in_part_and_its_statistics_merged(
+    world: Path, refitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = world / "registry"
+    first = registry.current(str(root))
+    assert first is not None
+    before = registry.read_version(str(root), first.version)
+    result = run(same_world(world, refitted))
+    assert result["changed"] == ["data.fit"]
+    assert "extract: 20/20 images" in capsys.readouterr().err
+    manifest = registry.read_version(str(root), result["version"])
+    store = Store.open(str(root / "work" / "stores" / manifest.stores["fit"]))
+    assert store.manifest.model_extra is not None
+    assert store.manifest.model_extra["grown_from"] == before.stores["fit"]
+    keys = {key for piece in store.pieces() for key in store.read_small(piece, "key")["key"].to_pylist()}
+    assert keys == {path.relative_to(refitted / "train").as_posix() for path in refitted.glob("train/*/*.png")}
+    merged, at_once = ghost_ray.load(str(root)).model.gaussians, fit_store(store).finish()
+    np.testing.assert_array_equal(merged.count, at_once.count)
+    np.testing.assert_array_max_ulp(merged.mean, at_once.mean, 1)
+    np.testing.assert_array_max_ulp(merged.std, at_once.std, 1)
+    assert {path.name.split(".")[0] for path in (root / "work" / "stores").iterdir()} == {
+        name.split(".")[0] for name in manifest.stores.values()
+    }
+
+
+@pytest.mark.parametrize("change", ["smaller", "renamed", "another size", "another place"])
+def test_data_that_did_not_only_grow_is_no_base(tmp_path: Path, change: str) -> None:
+    write_pictures(tmp_path / "train", 3, seed=1)
+    config = ExtractConfig(data=str(tmp_path / "train"), model="networks:small", out=str(tmp_path / "store"))
+    plan = make_plan(config)
+    growth._write_listing(config.out, plan.items.select(growth._FACTS))
+    made = StoreManifest(
+        **provenance(config),
+        network=plan.network,
+        data=[plan.data],
+        rows=0,
+        class_names=plan.class_names,
+        files=[],
+        layout="clustered",
+    )
+    finish_store(config.out, made)
+
+    def is_base() -> bool:
+        now = make_plan(config)
+        return growth._fitting(config.out, config, now, now.items.select(growth._FACTS)) is not None
+
+    assert not is_base()  # nothing is new
+    write_pictures(tmp_path / "train", 1, seed=2, first=8)
+    assert is_base()
+    one = tmp_path / "train" / "ant" / "0000.png"
+    if change == "smaller":
+        one.unlink()
+    elif change == "renamed":
+        one.rename(one.with_name("0007.png"))
+    elif change == "another size":
+        one.write_bytes((tmp_path / "train" / "bee" / "0001.png").read_bytes() + b"\0")
+    else:
+        (tmp_path / "train").rename(tmp_path / "moved")
+        config = config.model_copy(update={"data": str(tmp_path / "moved")})
+    assert not is_base()

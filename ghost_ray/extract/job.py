@@ -22,10 +22,10 @@ from ghost_ray.store import FAILURES, Store, write_failures
 _ROUNDS = 5  # what a dying node took with it after it was written is computed again
 
 
-def extract(config: ExtractConfig) -> dict[str, Any]:
-    """Do the whole job; see :func:`ghost_ray.extract.run`."""
+def extract(config: ExtractConfig, plan: Plan | None = None) -> dict[str, Any]:
+    """Do the whole job; see :func:`ghost_ray.extract.run`. A plan given may be a part of what ``config`` means."""
     output = OutputFolder(config.out, overwrite=config.overwrite, resume=True)
-    plan = make_plan(config)
+    plan = plan or make_plan(config)
     for note in plan.notes:
         say(f"extract: {note}")
     rate = None

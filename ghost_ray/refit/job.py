@@ -7,11 +7,12 @@ from typing import Any
 
 from ghost_ray import registry
 from ghost_ray.errors import GateFailed, InputError, one_line
-from ghost_ray.files import OutputFolder, folders_in, join, redact, remove_tree, write_json
+from ghost_ray.files import OutputFolder, folders_in, join, names_in, redact, remove_file, remove_tree, write_json
 from ghost_ray.manifest import provenance, write_manifest
 from ghost_ray.model import Model
 from ghost_ray.refit.drift import drift
 from ghost_ray.refit.gates import evaluate_gates
+from ghost_ray.refit.growth import LISTING
 from ghost_ray.refit.inputs import Inputs, changed_parts, read_inputs
 from ghost_ray.refit.log import Log
 from ghost_ray.refit.stages import STORES, Stages
@@ -126,7 +127,7 @@ def _make_version(config: RefitConfig, inputs: Inputs, log: Log, lock: registry.
     pointer = registry.current(root)
     previous = None if pointer is None else registry.read_version(root, pointer.version)
     with OutputFolder(registry.version_folder(root, log.version), resume=True, field="registry") as output:
-        stages = Stages(config, inputs, output.staging, log)
+        stages = Stages(config, inputs, output.staging, log, previous)
         with ray_session(config):
             summary = stages.run()
             log.figures(summary)
@@ -198,3 +199,6 @@ def _clean_up(config: RefitConfig, made: VersionManifest) -> None:
     for name in folders_in(join(root, STORES)):
         if name.removeprefix(".").removesuffix(".partial") not in kept:
             remove_tree(join(root, STORES, name))
+    for name in names_in(join(root, STORES)):
+        if name.removesuffix(LISTING) not in kept:
+            remove_file(join(root, STORES, name))

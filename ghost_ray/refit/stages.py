@@ -12,11 +12,13 @@ import numpy as np
 from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
 from ghost_ray.errors import JobFailed
 from ghost_ray.files import MANIFEST, join, kind_of, read_json, redact
+from ghost_ray.gaussians import Accumulator
 from ghost_ray.model import THRESHOLDS, Model, write_threshold
+from ghost_ray.refit.growth import extract_growing, grown_from
 from ghost_ray.refit.inputs import FIT, KNOWN, Inputs, data_sections
 from ghost_ray.refit.log import Log
 from ghost_ray.refit_config import RefitConfig
-from ghost_ray.registry import WORK
+from ghost_ray.registry import WORK, VersionManifest, version_folder
 from ghost_ray.store import Store
 
 STORES = f"{WORK}/stores"
@@ -25,8 +27,11 @@ STORES = f"{WORK}/stores"
 class Stages:
     """One refit's jobs; ``folder`` is where the version is put together."""
 
-    def __init__(self, config: RefitConfig, inputs: Inputs, folder: str, log: Log) -> None:
+    def __init__(
+        self, config: RefitConfig, inputs: Inputs, folder: str, log: Log, previous: VersionManifest | None
+    ) -> None:
         self._config, self._inputs, self._folder, self._log = config, inputs, folder, log
+        self._previous = previous
         self._ray = {"address": config.address, "num_cpus": config.num_cpus}
         self.stores = {role: inputs.store_name(role, config.network) for role in data_sections(config)}
 
@@ -52,17 +57,22 @@ class Stages:
     def _extract(self, role: str) -> None:
         place = self._place(role)
         if not _is_done(place):
-            from ghost_ray.extract import run
-
             section = data_sections(self._config)[role]
             options = {**section.model_dump(), **self._config.network.model_dump(), **self._ray}
             unknown = role not in (FIT, KNOWN)
             with self._log.stage("extract", store=role):
-                run(ExtractConfig(out=place, unknown=unknown, **options))
+                extract_growing(ExtractConfig(out=place, unknown=unknown, **options), self._base(role))
         made = self.store(role).manifest
         listing = made.data[0].fingerprint if made.data else None
         if (made.network.weights_sha256, listing) != (self._inputs.weights, self._inputs.listings[role]):
             raise JobFailed(f"weights or data of {redact(place)} changed while the refit ran — run it again")
+
+    def _base(self, role: str) -> str | None:
+        """The store the previous version was made from, where the software that made it is still the same."""
+        before = self._previous
+        if before is None or role not in before.stores or before.inputs.get("software") != self._inputs.software:
+            return None
+        return join(self._config.registry, STORES, before.stores[role])
 
     def _fit(self) -> None:
         place = join(self._folder, "model")
@@ -70,7 +80,21 @@ class Stages:
             from ghost_ray.fit import run
 
             with self._log.stage("fit"):
-                run(FitConfig(store=self._place(FIT), out=place, overwrite=True, **self._ray))
+                config = FitConfig(store=self._place(FIT), out=place, overwrite=True, **self._ray)
+                run(config, self._merged_statistics())
+
+    def _merged_statistics(self) -> Accumulator | None:
+        """Of a store that grew: the previous version's statistics and those of the new rows; else None."""
+        from ghost_ray.fit import fit_store
+
+        growth, before = grown_from(self.store(FIT)), self._previous
+        if growth is None or before is None or before.stores.get(FIT) != growth[0]:
+            return None
+        folder = version_folder(self._config.registry, before.version)
+        statistics = Model.open(join(folder, "model")).statistics()
+        if statistics is not None:
+            statistics.merge(fit_store(growth[1], "fit new rows"))
+        return statistics
 
     def _audit(self) -> None:
         place = join(self._folder, "audit")
