@@ -72,7 +72,7 @@ def stream(plan: Plan, items: pa.Table, rows: int, pool: Pool, batch_size: int, 
         dataset = dataset.map_batches(
             Embed,
             fn_constructor_args=(plan.recipe, plan.preprocessing, batch_size, pool.threads, pool.actor_gpus),
-            batch_size=None,
+            batch_size=rows,  # a block; the batches of the network are cut from it
             batch_format="pyarrow",
             compute=ActorPoolStrategy(min_size=pool.min_actors, max_size=pool.max_actors),
             num_cpus=pool.actor_cpus,
