@@ -182,11 +182,11 @@ class OutputFolder:
             raise InputError(self.field, self.uri, "is a file, a folder is needed", "choose another name")
         if found.type == fs.FileType.Directory:
             content = self._fs.get_file_info(fs.FileSelector(self._path))
-            if content and not self._is_ours():
+            if content and not self._is_ours() and not self._is_half_published():
                 raise InputError(
                     self.field, self.uri, "exists and is no finished ghost_ray result", "choose a new folder"
                 )
-            if content and not self.overwrite:
+            elif content and not self.overwrite:
                 raise InputError(
                     self.field,
                     self.uri,
@@ -207,6 +207,10 @@ class OutputFolder:
             return str(read_json(join(self.uri, MANIFEST)).get("format", "")) == "ghost_ray"
         except (ValueError, OSError, AttributeError):
             return False
+
+    def _is_half_published(self) -> bool:
+        """Whether a run was killed while it copied: on an object store, its finished result still lies in staging."""
+        return not self._local and self.resume and kind_of(join(self.staging, MANIFEST)) == "file"
 
     def __enter__(self) -> OutputFolder:
         try:
