@@ -182,11 +182,12 @@ class OutputFolder:
             raise InputError(self.field, self.uri, "is a file, a folder is needed", "choose another name")
         if found.type == fs.FileType.Directory:
             content = self._fs.get_file_info(fs.FileSelector(self._path))
-            if content and not self._is_ours() and not self._is_half_published():
+            taken = bool(content) and not self._is_half_published()
+            if taken and not self._is_ours():
                 raise InputError(
                     self.field, self.uri, "exists and is no finished ghost_ray result", "choose a new folder"
                 )
-            elif content and not self.overwrite:
+            if taken and not self.overwrite:
                 raise InputError(
                     self.field,
                     self.uri,
