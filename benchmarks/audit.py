@@ -1,0 +1,52 @@
+"""The whole audit of a store, held against reading and sorting the same numbers on the same cores.
+
+    python benchmarks/audit.py STORE
+
+Prints one JSON object: ``vs_limit`` is the job as a user starts it (imports, Ray, Holm, files and all) over
+reading the embeddings with pyarrow plus ``np.sort`` of them; best of several alternating runs each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from sides import read_and_sort, run_job
+
+from ghost_ray.store import Store
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("store")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    store = Store.open(options.store)
+    cores = ["--num-cpus", str(options.cores)]
+    memory = run_job("audit", options.store, *cores, watch_memory=True)
+    jobs, limits = [], []
+    for _ in range(options.repeats):
+        limits.append(read_and_sort(store, options.cores))
+        jobs.append(run_job("audit", options.store, *cores).seconds)
+    read, sort = min(limit.read for limit in limits), min(limit.sort for limit in limits)
+    print(
+        json.dumps(
+            {
+                "cells": store.classes * store.dimensions,
+                "gigabytes": round(store.rows * store.dimensions * 4e-9, 2),
+                "cores": options.cores,
+                "job_seconds": round(min(jobs), 2),
+                "read_seconds": round(read, 2),
+                "sort_seconds": round(sort, 2),
+                "vs_limit": round(min(jobs) / (read + sort), 3),
+                "driver_mib": round(memory.driver_mib),
+                "total_mib": round(memory.total_mib),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What the benchmarks of the jobs share: the job as users start it, and the reading and sorting it is held against."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+
+from ghost_ray.store import Store
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a command, from its first import to its last byte, Ray's start and end included."""
+
+    seconds: float
+    driver_mib: float
+    total_mib: float
+
+
+def run_job(command: str, store: str, *options: str, watch_memory: bool = False) -> Job:
+    """Run ``ghost-ray COMMAND STORE`` into a temporary folder.
+
+    Memory is watched only when asked, in a run of its own: looking costs time. A page shared by several processes
+    is counted once (the kernel's proportional set size); the driver's figure is its whole resident set.
+    """
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(store))) as folder:
+        words = [sys.executable, "-m", "ghost_ray", command, store, "--out", os.path.join(folder, "out"), *options]
+        start = time.perf_counter()
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        driver = total = 0.0
+        while watch_memory and process.poll() is None:
+            seen = _memory(process.pid)
+            driver, total = max(driver, seen[0]), max(total, seen[1])
+            time.sleep(0.2)
+        _, said = process.communicate()
+        seconds = time.perf_counter() - start
+    if process.returncode:
+        raise SystemExit(said)
+    return Job(seconds, driver, total)
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    """Resident MiB of a process, and proportional MiB of it and all below it."""
+    try:
+        root = psutil.Process(pid)
+        own = root.memory_info().rss
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0, 0.0
+    total = 0
+    for process in tree:
+        try:
+            total += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return own / 2**20, total / 2**20
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Seconds that plain reading, and plain sorting of what was read, take on all cores."""
+
+    read: float
+    sort: float
+
+
+def read_and_sort(store: Store, cores: int, *, sort: bool = True) -> Limit:
+    """Read every embedding with pyarrow, file by file, and ``np.sort`` each class's columns; a process a core."""
+    paths = [os.path.join(store.uri, "rows", file.name) for file in store.files]
+    groups = [[group.rows for group in file.groups] for file in store.files]
+    with multiprocessing.get_context("spawn").Pool(cores) as pool:
+        pool.map(_warm_up, range(cores), chunksize=1)
+        parts = [(paths[core::cores], groups[core::cores], sort) for core in range(cores)]
+        spent = pool.starmap(_read_and_sort, parts, chunksize=1)
+    return Limit(max(read for read, _ in spent), max(sorted_ for _, sorted_ in spent))
+
+
+def _warm_up(_: int) -> None:
+    time.sleep(0.5)  # every process gets one
+
+
+def _read_and_sort(paths: list[str], groups: list[list[int]], sort: bool) -> tuple[float, float]:
+    read = sorting = 0.0
+    for path, rows in zip(paths, groups, strict=True):
+        start = time.perf_counter()
+        column = pq.read_table(path, columns=["embedding"], use_threads=False, memory_map=True).column("embedding")
+        flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
+        read += time.perf_counter() - start
+        if not sort:
+            continue
+        whole = np.concatenate(flat).reshape(-1, column.type.list_size)
+        for group in np.split(whole, np.cumsum(rows)[:-1]):
+            columns = np.ascontiguousarray(group.T)
+            start = time.perf_counter()
+            columns.sort(axis=1)
+            sorting += time.perf_counter() - start
+    return read, sorting
