@@ -328,6 +328,7 @@ def test_gates() -> None:
     assert refused({"auoscr": {"a": 0.81, "b": 0.67, "c": 0.0}}) == ["max_auoscr_drop"]
     assert refused({"auoscr": {}}) == []
     assert refused({"classes_without_gaussian": 2}, old=None) == ["max_classes_without_gaussian"]
+    assert refused({"threshold_problem": "cannot be kept"}, old=None) == ["accept_known"]
     off = GatesSection.model_validate(dict.fromkeys(GatesSection.model_fields))
     assert evaluate_gates(off, {**SUMMARY, "rejected_fraction": None}, SUMMARY) == []
 

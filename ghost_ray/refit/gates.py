@@ -37,8 +37,8 @@ def evaluate_gates(limits: GatesSection, new: dict[str, Any], old: dict[str, Any
         A limit of None is not asked.
     new, old : dict
         Summaries of the version and of the current one (None where there is none): ``accuracy``, ``accuracy_on``,
-        ``rejected_fraction``, ``auoscr`` by unknown set, ``classes_without_gaussian``. What only one of the two
-        has cannot be compared, and is not.
+        ``rejected_fraction``, ``auoscr`` by unknown set, ``classes_without_gaussian``, and ``threshold_problem``
+        where no threshold could be chosen. What only one of the two has cannot be compared, and is not.
     """
     gates: list[Gate] = []
     if limits.max_rejected_fraction is not None:
@@ -47,6 +47,9 @@ def evaluate_gates(limits: GatesSection, new: dict[str, Any], old: dict[str, Any
         count, limit = new["classes_without_gaussian"], limits.max_classes_without_gaussian
         text = f"{count} classes without a Gaussian, {limit} allowed"
         gates.append(Gate("max_classes_without_gaussian", count, limit, text))
+    if new.get("threshold_problem"):
+        text = f"the share of knowns under accept_known {new['threshold_problem']}"
+        gates.append(Gate("accept_known", None, 0, text))
     if old is None:
         return gates
     comparable = new.get("accuracy_on") == old.get("accuracy_on") and None not in (new["accuracy"], old["accuracy"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
-from ghost_ray.errors import JobFailed
+from ghost_ray.errors import GateFailed, InputError, JobFailed
 from ghost_ray.files import MANIFEST, join, kind_of, read_json, redact
 from ghost_ray.gaussians import Accumulator
 from ghost_ray.model import THRESHOLDS, Model, write_threshold
@@ -39,11 +39,15 @@ class Stages:
         """Everything from images to figures; returns the version's summary."""
         for role in self.stores:
             self._extract(role)
-        self._fit()
-        self._audit()
-        self._evaluate()
-        self._choose_threshold()
-        return self._summary()
+        try:
+            self._fit()
+            self._audit()
+            self._evaluate()
+        except InputError as error:
+            # The stores are of this refit's own making: what is wrong with them is the network or the images.
+            raise GateFailed(f"no version can be made: {error}") from None
+        unusable = self._choose_threshold()
+        return {**self._summary(), **({"threshold_problem": unusable} if unusable else {})}
 
     def model(self) -> Model:
         return Model.open(join(self._folder, "model"))
@@ -116,14 +120,20 @@ class Stages:
             with self._log.stage("evaluate"):
                 run(EvaluateConfig(out=place, overwrite=True, **stores, **options))
 
-    def _choose_threshold(self) -> None:
+    def _choose_threshold(self) -> str | None:
+        """Store the threshold that keeps the share of knowns asked for; says why where there is none."""
         place = join(self._folder, "model")
-        if self._config.accept_known is not None and kind_of(join(place, THRESHOLDS)) != "file":
-            from ghost_ray.score import Rule
+        if self._config.accept_known is None or kind_of(join(place, THRESHOLDS)) == "file":
+            return None
+        from ghost_ray.score import Rule
 
-            with self._log.stage("threshold"):
-                rule = Rule("accept-known", self._config.accept_known, self.store(KNOWN))
+        with self._log.stage("threshold"):
+            rule = Rule("accept-known", self._config.accept_known, self.store(KNOWN))
+            try:
                 write_threshold(place, rule.settle(self.model().gaussians))
+            except InputError as error:
+                return error.problem
+        return None
 
     def _summary(self) -> dict[str, Any]:
         model = self.model()
