@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from pictures import write_folder
+from pyarrow import fs
+from test_sources import FlakyStore
 
 from ghost_ray.gaussians import Accumulator, Gaussians
 from ghost_ray.store import Store
@@ -47,7 +50,7 @@ def keys_of(store: Path) -> list[str]:
     return sorted(key for file in files for key in pq.read_table(file, columns=["key"])["key"].to_pylist())
 
 
-def gaussians_of(uri: Path) -> Gaussians:
+def gaussians_of(uri: Path | str) -> Gaussians:
     store = Store.open(str(uri))
     accumulator = Accumulator.empty(store.classes, store.dimensions)
     for piece in store.pieces():
@@ -233,3 +236,47 @@ def test_a_pool_without_gpus_says_so_at_once(data: Path, tmp_path: Path) -> None
     assert done.returncode == 2
     assert "--gpus-per-actor '1'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class TestObjectStore:
+    @pytest.fixture(params=[0, 10], ids=["sound", "failing every tenth request"])
+    def endpoint(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyStore]:
+        import boto3
+
+        store = FlakyStore()
+        settings = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store._server.port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        boto3.client("s3").create_bucket(Bucket=f"bucket{request.param}")
+        yield store
+        store.close()
+
+    def test_in_and_out(self, endpoint: FlakyStore, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        period = request.node.callspec.params["endpoint"]
+        bucket = f"bucket{period}"
+        uploaded = sorted(write_folder(tmp_path / "images", 20))
+        remote, _ = fs.FileSystem.from_uri(f"s3://{bucket}")
+        fs.copy_files(str(tmp_path / "images"), f"{bucket}/images", destination_filesystem=remote)
+        endpoint.period, before = period, endpoint.requests
+        words = ["--data", f"s3://{bucket}/images", "--model", "networks:small", "--out", f"s3://{bucket}/deep/store"]
+        result = finish(*words, "--batch-size", "8", "--max-failures", "0")
+        assert result["rows"] == len(uploaded)
+        assert endpoint.requests > before + len(uploaded)
+        endpoint.period = 0
+        found = Store.open(f"s3://{bucket}/deep/store")
+        keys = [key for piece in found.pieces() for key in found.read(piece, keys=True).key.to_pylist()]
+        assert sorted(keys) == uploaded
+        there = remote.get_file_info(fs.FileSelector(f"{bucket}/deep", recursive=True))
+        rows = {f"rows/{file.name}" for file in found.files}
+        whole = {"manifest.json", "head.safetensors", "failures.parquet", *rows}
+        assert {info.path for info in there if info.is_file} == {f"{bucket}/deep/store/{name}" for name in whole}
+        finish(*arguments(tmp_path / "images", tmp_path / "local", "networks:small"))
+        local = gaussians_of(tmp_path / "local")
+        np.testing.assert_array_max_ulp(gaussians_of(found.uri).mean, local.mean, maxulp=1)
