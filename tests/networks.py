@@ -53,3 +53,11 @@ class _AllergicToWhite(Small):
 def allergic_to_white() -> nn.Module:
     """Embeds an all-white picture as infinity."""
     return _AllergicToWhite()
+
+
+def other() -> nn.Module:
+    """The same shape with other weights."""
+    network = Small()
+    with torch.no_grad():
+        network.stem.weight.add_(1)
+    return network

@@ -385,3 +385,46 @@ def test_nan_in_a_store_is_named(wrong: Path, tmp_path: Path, local_ray: None) -
     with pytest.raises(InputError, match="row 11 holds a NaN"):
         run(settings(wrong, tmp_path / "e", unknown={"x": str(wrong / "nan")}))
     assert os.listdir(tmp_path) == []
+
+
+def test_simulated_network_gives_the_areas_computed_by_hand(tmp_path: Path, local_ray: None) -> None:
+    """Two classes at ±c on one axis; unknowns on the boundary between them, or beside a class on a second axis.
+
+    With logits ±(a · x₀), the top logit of knowns is a · |x₀|, x₀ ~ N(±c, 1), and of boundary unknowns x₀ ~ N(0, 1):
+    the AUROC of maxlogit follows from two folded normal distributions. Unknowns moved by δ along x₁ keep their
+    logits, so that maxlogit cannot tell them (½), while GHOST, which looks at all dimensions, can.
+    """
+    from scipy import integrate, stats
+
+    c, delta, rows = 2.5, 6.0, 4000
+    rng = np.random.default_rng(0)
+    weight = np.array([[-1, 0, 0], [1, 0, 0]], np.float32)
+    toy = Toy(c * weight.astype(np.float64), weight, np.zeros(2, np.float32))
+    boundary = rng.normal(size=(rows, 3)).astype(np.float32)
+    beside = toy.known(rng, rows)[0] + np.array([0, delta, 0], np.float32)
+    for name, (embedding, label) in {"fit": toy.known(rng, rows), "known": toy.known(rng, rows)}.items():
+        write_store(tmp_path / name, embedding, label, toy)
+    for name, embedding in {"boundary": boundary, "beside": beside}.items():
+        write_store(tmp_path / name, embedding, None, toy)
+    unknown = {name: str(tmp_path / name) for name in ("boundary", "beside")}
+    result = run(settings(tmp_path, tmp_path / "e", unknown=unknown, methods=["ghost", "maxlogit", "msp", "energy"]))
+
+    known, half = stats.foldnorm(c), stats.halfnorm
+    expected, _ = integrate.quad(lambda x: known.pdf(x) * half.cdf(x), 0, 20)
+    for method in ("maxlogit", "msp", "energy"):
+        assert one(result, method, "boundary")["auroc"] == pytest.approx(expected, abs=0.01)
+        assert one(result, method, "beside")["auroc"] == pytest.approx(0.5, abs=0.02)
+    assert one(result, "ghost", "beside")["auroc"] > 0.9
+    assert result["closed_set_accuracy"] == pytest.approx(stats.norm.cdf(c), abs=0.01)
+
+
+def test_command_line_answers_in_one_line(wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ghost_ray.cli import main
+
+    words = ["evaluate", "--fit", str(wrong / "empty"), "--known", str(wrong / "known"), "--out", str(tmp_path / "e")]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--unknown", f"near={wrong / 'near'}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert said.startswith("ghost-ray evaluate: --fit")

@@ -168,3 +168,46 @@ def test_existing_result_is_kept_without_overwrite(place: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         run(config(place, threshold=0.1))
     assert (place / "scores.parquet").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def pictured(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
+    """Pictures, their store, and a model of them."""
+    from pictures import write_folder
+
+    from ghost_ray.config import ExtractConfig, FitConfig
+    from ghost_ray.extract import run as extract
+    from ghost_ray.fit import run as fit
+
+    place = tmp_path_factory.mktemp("pictured")
+    write_folder(place / "images", per_class=5)
+    options = {"data": str(place / "images"), "model": "networks:small", "out": str(place / "store"), "actors": "1"}
+    extract(ExtractConfig.model_validate(options))
+    fit(FitConfig.model_validate({"store": str(place / "store"), "out": str(place / "model")}))
+    return place
+
+
+def test_images_score_as_the_store_of_them_does(pictured: Path, tmp_path: Path) -> None:
+    found = {}
+    for name, options in {"store": {"store": "store"}, "data": {"data": "images", "store": None}}.items():
+        at = {k: v and str(pictured / v) for k, v in options.items()}
+        result = run(config(pictured, threshold=0.1, out=str(tmp_path / f"{name}.parquet"), **at))
+        assert result["rows"] == 20
+        table = pq.read_table(tmp_path / f"{name}.parquet").sort_by("key")
+        found[name] = table["key"].to_pylist(), table["pred"].to_pylist(), table["score"].to_numpy()
+    assert found["store"][:2] == found["data"][:2]
+    np.testing.assert_allclose(found["store"][2], found["data"][2], rtol=1e-4)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.parquet", "store.parquet"]
+
+
+def test_images_of_another_network_are_refused_before_any_is_embedded(
+    pictured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: object) -> None:
+        raise AssertionError("images were embedded")
+
+    monkeypatch.setattr("ghost_ray.extract.run", never)
+    options = {"data": str(pictured / "images"), "store": None, "network": "networks:other"}
+    with pytest.raises(InputError, match=r"networks:other \(.*networks:small \("):
+        run(config(pictured, threshold=0.1, out=str(tmp_path / "s.parquet"), **options))
+    assert list(tmp_path.iterdir()) == []
