@@ -1,0 +1,266 @@
+"""A real browser opens the page: everything is drawn, nothing is fetched, and people can use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results import class_names, make_audit, make_evaluation, make_large_audit, make_model, make_version
+
+from ghost_ray.config import ReportConfig
+from ghost_ray.report import run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install ghost-ray[dev]")
+CHROMIUM = "/usr/bin/chromium"
+NASTY = '<b>tench</b><img src=x onerror="document.title=1">'
+MANY = ("ghost", "ghost-gpd", "msp", "maxlogit", "energy", "knn", "nnguide", "react", "scale", "vim", "mds", "rmds")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no {CHROMIUM}: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        # Debian's build refuses its sandbox to root, which containers run as; the pages are our own.
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("demo")
+    make_audit(root / "audit")
+    make_evaluation(root / "evaluation", names=[NASTY, *class_names(8)[1:]])
+    make_model(root / "model")
+    return _page(root)
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("imagenet")
+    make_large_audit(root / "audit")
+    sets = ("ssb_hard", "ninco", "inaturalist", "textures")
+    make_evaluation(root / "evaluation", classes=1000, knowns=10_000, sets=sets, methods=MANY)
+    return _page(root)
+
+
+def _page(root: Path) -> Path:
+    run(ReportConfig(folders=(str(root),), plots=False))
+    return root / "report.html"
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page, waits until it is drawn, and fails at the end if it complained or asked for anything."""
+    contexts, complaints = [], []
+
+    def opened(path: Path, width: int = 1280, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.append(request.url) if not _own(request.url) else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=true]", state="attached", timeout=180_000)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _own(url: str) -> bool:
+    return url.startswith(("data:", "blob:")) or (url.startswith("file:") and url.endswith("report.html"))
+
+
+UNDRAWN = """() => [...document.querySelectorAll("[data-chart]")].filter((chart) => {
+  const paths = [...chart.querySelectorAll(".scatterlayer path, .barlayer path")];
+  const drawn = paths.filter((path) => (path.getAttribute("d") || "").length > 8);
+  const expected = chart.data.filter((trace) => trace.y.some((value) => value !== null)).length;
+  const traces = chart.querySelectorAll(".scatterlayer .trace, .barlayer .trace").length;
+  return drawn.length === 0 || traces < expected || chart.querySelector(".main-svg").clientWidth < 150;
+}).map((chart) => chart.dataset.chart)"""
+
+
+@pytest.mark.parametrize("which", ["demo", "imagenet"])
+def test_every_chart_is_drawn(which: str, open_page: Any, request: pytest.FixtureRequest) -> None:
+    page = open_page(request.getfixturevalue(which))
+    assert page.locator("[data-chart]").count() > 25
+    assert page.evaluate(UNDRAWN) == []
+    # What plotly holds is what the page's data says, for every chart.
+    differing = page.evaluate("""() => {
+      const data = JSON.parse(document.getElementById("data").textContent).charts;
+      return [...document.querySelectorAll("[data-chart]")].filter((chart) => {
+        const spec = data[chart.dataset.chart];
+        const series = spec.series || data[spec.series_of].series;
+        const lines = chart.data.filter((trace) => trace.showlegend !== false);
+        return series.some((one, i) => JSON.stringify([...lines[i].x]) !== JSON.stringify(one.x)
+          || (!spec.horizontal && JSON.stringify([...lines[i].y]) !== JSON.stringify(one.y)));
+      }).map((chart) => chart.dataset.chart);
+    }""")
+    assert differing == []
+
+
+def test_imagenet_page_is_small_and_opens_fast(imagenet: Path, browser: Any) -> None:
+    assert imagenet.stat().st_size < 10e6
+    page = browser.new_page()
+    session = page.context.new_cdp_session(page)
+    # The page's own computing time, which a busy machine hardly stretches.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent(until: str) -> float:
+        page.wait_for_selector(until, state="attached", timeout=120_000)
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+
+    page.goto(imagenet.as_uri())
+    assert spent("html[data-shown=true]") < 3.0, "the first screens are drawn"
+    assert spent("html[data-ready=true]") < 10.0, "so is every chart, those behind tabs too"
+    page.close()
+
+
+@pytest.mark.parametrize("which", ["demo", "imagenet"])
+def test_nothing_overflows_a_phone(which: str, open_page: Any, request: pytest.FixtureRequest) -> None:
+    page = open_page(request.getfixturevalue(which), width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    wide = page.evaluate("""() => [...document.querySelectorAll("main *")].filter((element) => {
+      const box = element.getBoundingClientRect();
+      return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1) && !element.closest(".scroll, .away, svg");
+    }).map((element) => element.outerHTML.slice(0, 120))""")
+    assert wide == []
+
+
+CONTRAST = """(selector) => {
+  const channel = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const light = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(channel);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const under = (element) => { for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (!/, 0\\)$|transparent/.test(colour)) return colour; } return "rgb(255,255,255)"; };
+  const worst = [...document.querySelectorAll(selector)].filter((e) => e.textContent.trim()).map((element) => {
+    const style = getComputedStyle(element);
+    const [a, b] = [light(element.closest("svg") ? style.fill : style.color), light(under(element))];
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); });
+  return Math.min(...worst);
+}"""
+TEXTS = ("main p", "figcaption", "td", "thead th", ".xtick text", ".ytick text", ".legendtext", ".xtitle", ".note")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_light_and_dark(scheme: str, demo: Path, open_page: Any) -> None:
+    page = open_page(demo, color_scheme=scheme)
+    for texts in TEXTS:
+        assert page.evaluate(CONTRAST, texts) >= 4.5, texts
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click(".theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    for texts in TEXTS:
+        assert page.evaluate(CONTRAST, texts) >= 4.5, f"{texts} after the switch"
+
+
+def test_class_table_sorts_and_filters(imagenet: Path, open_page: Any) -> None:
+    page = open_page(imagenet)
+    table = page.locator(".per-class")
+
+    def column(position: int) -> list[float]:
+        cells = table.locator(f"tbody tr td:nth-child({position})")
+        return [float(value) for value in cells.evaluate_all("cells => cells.map(cell => cell.dataset.value)")]
+
+    assert table.locator("tbody tr").count() == 50
+    for position in (2, 3, 4):
+        table.locator(f"thead th:nth-child({position}) button").click()
+        assert column(position) == sorted(column(position), reverse=True)
+        table.locator(f"thead th:nth-child({position}) button").click()
+        assert column(position) == sorted(column(position))
+    page.fill(".filter", "hammerhead 2")
+    names = table.locator("tbody th").all_text_contents()
+    assert names
+    assert all("hammerhead 2" in name for name in names)
+    page.fill(".filter", "no such class")
+    assert table.locator("tbody tr").count() == 0
+    page.fill(".filter", "")
+    page.click(".more")
+    assert table.locator("tbody tr").count() == 200
+    before = column(4)
+    page.select_option(".unknown", "textures")
+    assert column(4) != before
+    page.select_option(".rival", "knn")
+    assert "CCR, KNN" in table.locator("thead").inner_text()
+
+
+def test_plain_tables_sort(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    rows = page.locator("#evaluation-metrics tbody tr")
+    heading = page.locator("#evaluation-metrics thead th:nth-child(3)")
+    heading.locator("button").click()
+    values = [float(v) for v in rows.locator("td:nth-child(3)").evaluate_all("c => c.map(x => x.dataset.value)")]
+    assert values == sorted(values)
+    assert heading.get_attribute("aria-sort") == "ascending"
+
+
+def test_tabs_switch_the_unknown_set(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    page.get_by_role("tab", name="far").click()
+    chart = page.locator("[data-chart=evaluation-far-oscr]")
+    assert chart.is_visible()
+    assert not page.locator("[data-chart=evaluation-near-oscr]").is_visible()
+    assert chart.evaluate("chart => chart.clientWidth - chart.querySelector('.main-svg').clientWidth") <= 4
+    page.get_by_role("tab", name="far").press("ArrowLeft")
+    assert page.locator("[data-chart=evaluation-near-oscr]").is_visible()
+
+
+def test_heat_map_tells_class_and_value(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    image = page.locator("[data-heat-map]")
+    image.scroll_into_view_if_needed()
+    box = image.bounding_box()
+    image.hover(position={"x": box["width"] / 48, "y": box["height"] / 16})
+    text = page.locator(".heat-value").inner_text()
+    data = page.evaluate("JSON.parse(document.getElementById('data').textContent).heat_maps['audit-heat-map']")
+    found = re.fullmatch(r"(.+), dimension (\d+): W ≈ ([\d.]+)", text)
+    assert found
+    assert found[1] == data["rows"][0]
+    assert int(found[2]) == data["columns"][0]
+    assert float(found[3]) == pytest.approx(data["values"][-1], abs=0.05), "the least normal corner"
+
+
+def test_html_in_names_stays_text(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    assert page.title() == "GHOST report – ResNet-56"
+    assert NASTY in page.locator(".per-class tbody th").all_text_contents()
+    assert page.locator("main b").count() == 0
+    assert page.locator("main img:not([data-heat-map])").count() == 0
+
+
+def test_prints_with_charts_that_fit(demo: Path, open_page: Any) -> None:
+    page = open_page(demo, color_scheme="dark")
+    pdf = page.pdf(format="A4", print_background=True)
+    assert 6 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30
+    page.emulate_media(media="print")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(CONTRAST, ".xtick text") >= 4.5
+    assert (
+        page.evaluate("""() => [...document.querySelectorAll("[data-chart]")].filter((chart) =>
+      chart.querySelector(".main-svg").clientWidth > chart.clientWidth + 2).length""")
+        == 0
+    )
+
+
+def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> None:
+    make_version(tmp_path / "0002-bbbbbbbbbbbb")
+    (tmp_path / "0002-bbbbbbbbbbbb" / "audit" / "manifest.json").unlink()
+    (tmp_path / "0002-bbbbbbbbbbbb" / "evaluation" / "metrics.json").unlink()
+    page = open_page(_page(tmp_path / "0002-bbbbbbbbbbbb"))
+    assert page.evaluate(UNDRAWN) == []
+    assert page.locator(".state.unfinished").count() == 1
+    assert "not there: metrics.json" in page.locator("#found").inner_text()
