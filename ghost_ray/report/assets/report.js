@@ -70,7 +70,7 @@
 
   const axis = (given) => {
     const made = {
-      title: { text: given.title, font: { size: 12, color: theme.quiet }, standoff: 10 }, automargin: true, gridcolor: theme.line,
+      title: { text: given.title, font: { size: 12, color: theme.quiet }, standoff: 10 }, automargin: given.scale === "category", ticklabeloverflow: "allow", gridcolor: theme.line,
       linecolor: theme.line, zerolinecolor: theme.line, tickfont: { size: 11, color: theme.quiet }, type: given.scale,
     };
     if (given.order) Object.assign(made, { categoryorder: "array", categoryarray: given.order.map(literal) });
@@ -85,10 +85,20 @@
   };
 
   const coarse = matchMedia("(pointer: coarse)").matches;
+  // Margins are reckoned here: left to Plotly, it lays every chart out several times over.
+  const LETTER = 6.4;
+  const legendRows = (spec, width) => {
+    if (spec.series_count < 2) return 0;
+    const entry = 52 + LETTER * Math.max(...spec.series.map((series) => series.name.length));
+    return Math.ceil(spec.series_count / Math.max(1, Math.floor((width - 40) / entry)));
+  };
+  const margin = (spec, width) => ({
+    l: spec.horizontal ? 8 : 64, r: 18, t: 14, b: 48 + (spec.series_count > 1 ? 10 + 19 * legendRows(spec, width) : 0), autoexpand: spec.horizontal,
+  });
   const layout = (spec, width) => ({
-    width, height: spec.height, margin: { l: 8, r: 16, t: 14, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    width, height: spec.height, margin: margin(spec, width), paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: theme.ink }, xaxis: axis(spec.x), yaxis: axis(spec.y),
-    showlegend: spec.series_count > 1, legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0, font: { size: 11, color: theme.ink } },
+    showlegend: spec.series_count > 1, legend: { orientation: "h", yref: "container", y: 0.01, yanchor: "bottom", xref: "container", x: 0.5, xanchor: "center", font: { size: 11, color: theme.ink } },
     bargap: spec.horizontal ? 0.35 : 0.04, barmode: "overlay", hovermode: "closest", dragmode: coarse ? false : "zoom",
     hoverlabel: { bgcolor: theme.card, bordercolor: theme.quiet, font: { color: theme.ink, size: 12 } },
   });
@@ -108,10 +118,17 @@
   };
   const drawAll = (width) => charts.forEach((element) => draw(element, width));
 
-  // One chart at a time, so that the page can be read and scrolled from the first moment.
-  const waiting = [...charts].sort((a, b) => !!a.closest(".away") - !!b.closest(".away"));
+  // One chart at a time, what is in sight first, so that the page can be read and scrolled from the first moment.
+  const distance = (element) => {
+    if (element.closest(".away")) return Infinity;
+    const box = element.getBoundingClientRect();
+    return Math.max(0, box.top - innerHeight, -box.bottom);
+  };
+  const waiting = charts.map((element) => [distance(element), element]).sort(([a], [b]) => (a === b ? 0 : a - b));
   const next = () => {
-    const element = waiting.shift();
+    const [away, element] = waiting.shift() || [Infinity];
+    // What is in sight, and a screen more.
+    if (away > innerHeight) root.dataset.shown = "true";
     if (!element) {
       root.dataset.ready = "true";
       return;
