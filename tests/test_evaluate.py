@@ -155,6 +155,10 @@ def test_streamed_fit_equals_fit_in_one_process(
         assert table["key"].to_pylist() == [key for _, keys in batches for key in keys.to_pylist()]
 
 
+def test_what_a_method_warns_of_reaches_the_results(everything: tuple[dict[str, Any], Path]) -> None:
+    assert sum("scale is made for features ≥ 0" in note for note in everything[0]["notes"]) == 1
+
+
 def test_groups_are_plain_means(everything: tuple[dict[str, Any], Path]) -> None:
     result, _ = everything
     assert len(result["groups"]) == len(scorers.names())

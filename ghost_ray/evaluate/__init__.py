@@ -84,6 +84,8 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
         shown = example(plan.sets, sets, fitted.gaussians)
         if shown is not None:
             write_json(join(folder, "example.json"), shown)
+    said_by_scorers = [note for scorer in plan.scorers.values() for note in scorer.notes()]
+    said_on_scoring = [note for scored in sets.values() for note in scored.notes]
     summary = {
         "closed_set_accuracy": float(np.mean(sets[KNOWN].label == sets[KNOWN].pred)),
         "knowns": len(sets[KNOWN].label),
@@ -93,7 +95,7 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
         "unknowns": {name: len(sets[name].label) for name in plan.unknowns},
         "results": measured.results,
         "groups": average_groups(measured.results, plan.groups),
-        "notes": [*plan.notes, *(note for scorer in plan.scorers.values() for note in scorer.notes())],
+        "notes": list(dict.fromkeys([*plan.notes, *said_by_scorers, *said_on_scoring])),
     }
     write_json(join(folder, "metrics.json"), summary)
     write_bytes(join(folder, "table.md"), to_markdown(summary).encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class SetScores:
     pred: np.ndarray  # [N]
     top_logit: np.ndarray  # [N]
     scores: dict[str, np.ndarray]  # [N] by method
+    notes: tuple[str, ...]  # what methods warned of, each once
     z_sum: np.ndarray | None = None  # [N], GHOST's s, NaN where the class has no Gaussian; None without GHOST
 
 
@@ -56,8 +58,9 @@ def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str]
             shown.advance(piece.rows)
 
     scores = {method: np.concatenate([part["scores"][method] for part in parts]) for method in methods}
+    notes = tuple(dict.fromkeys(note for part in parts for note in part["notes"]))
     names = ["label", "pred", "top_logit", *([] if fitted.gaussians is None else ["z_sum"])]
-    return SetScores(**{c: np.concatenate([part[c] for part in parts]) for c in names}, scores=scores)
+    return SetScores(**{c: np.concatenate([part[c] for part in parts]) for c in names}, scores=scores, notes=notes)
 
 
 def score_file(method: str, name: str) -> str:
@@ -78,9 +81,13 @@ def _score_piece(piece: Piece, scorers: Scorers, gaussians: Gaussians | None, re
         distance = z_sum(batch.embedding, batch.pred, gaussians.mean, gaussians.inverse_std)
         part["z_sum"] = np.where(gaussians.present[batch.pred], distance, np.nan)
     part["scores"] = {}
-    for name, scorer in scorers.items():
-        with answer_for(name):
-            part["scores"][name] = scorer.score(batch)
+    # Nobody reads a worker's stderr: what a method warns of goes into the results.
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for name, scorer in scorers.items():
+            with answer_for(name):
+                part["scores"][name] = scorer.score(batch)
+    part["notes"] = [str(warning.message) for warning in warned if warning.category is UserWarning]
     return part
 
 
