@@ -103,9 +103,11 @@ def test_a_stopped_job_stops_cleanly_and_goes_on_later(cluster: Cluster, world: 
         assert time.monotonic() < deadline, log
         time.sleep(1)
     assert cluster.ray("job", "stop", "stopped").returncode == 0
-    assert "STOPPED" in cluster.ray("job", "status", "stopped").stdout
+    assert "was stopped" in cluster.ray("job", "status", "stopped").stdout
     assert registry.current(str(tmp_path / "registry")) is None
     assert registry.holder(str(tmp_path / "registry"), "refit") is None
+    (attempt,) = registry.last_attempts(str(tmp_path / "registry"), 5, running=False)
+    assert attempt["outcome"] in ("stopped", "interrupted")
     done = cluster.submit("jobs/refit.py", "--config", config)
     assert done.returncode == 0, done.stdout
     assert registry.current(str(tmp_path / "registry")) is not None
