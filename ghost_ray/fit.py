@@ -6,6 +6,7 @@ that depends on the store alone, so any number of workers gives the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,10 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> dict[str, A
         The store's statistics where they are known already, merged from those of its parts.
     """
     store = Store.open(config.store)
-    with OutputFolder(config.out, overwrite=config.overwrite) as output:
+    session = ray_session(config) if statistics is None else contextlib.nullcontext()
+    with OutputFolder(config.out, overwrite=config.overwrite) as output, session:
         if statistics is None:
-            with ray_session(config):
-                statistics = fit_store(store)
+            statistics = fit_store(store)
         _require_a_gaussian(statistics, store)
         gaussians = statistics.finish()
         findings = describe(gaussians, store)
@@ -65,6 +66,11 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
         Its classes and dimensions are those of the result; rows with an unknown label add nothing.
     title : str
         What the progress is called.
+
+    Returns
+    -------
+    Accumulator
+        Its arrays may lie in Ray's object store: they are to be used, or copied, before Ray is left.
 
     Raises
     ------

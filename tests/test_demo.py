@@ -110,7 +110,7 @@ def test_it_ends_in_a_table_and_the_page(demo: tuple[Path, str]) -> None:
     assert str(Path("out/report.html")) in printed
     assert (out / "report.html").stat().st_size < 10 << 20
     assert {p.name for p in out.iterdir()} == {
-        "images", "network", "stores", "model", "audit", "evaluation", "report.html", "plots", "manifest.json",
+        "images", "network", "stores", "model", "audit", "evaluation", "report.html", "manifest.json",
     }  # fmt: skip
 
 

@@ -244,7 +244,13 @@ def test_a_store_without_manifest_or_with_other_counts_is_refused(store: Store, 
         Store.open(str(tmp_path / "nowhere"))
 
 
-def test_the_fingerprint_follows_the_manifest(store: Store, tmp_path: Path, toy: Toy, rng: np.random.Generator) -> None:
+def test_the_fingerprint_follows_manifest_and_files(
+    store: Store, tmp_path: Path, toy: Toy, rng: np.random.Generator
+) -> None:
     other = write_store(tmp_path / "other", *toy.known(rng, 20), toy)
     assert store.fingerprint() == Store.open(store.uri).fingerprint()
     assert store.fingerprint() != other.fingerprint()
+    before = other.fingerprint()
+    path = Path(other.uri) / "rows" / other.files[0].name
+    path.write_bytes(path.read_bytes() + b" ")
+    assert other.fingerprint() != before

@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ghost_ray.arrange import arrange
+from ghost_ray.arrange import clustered
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.evaluate.batches import BatchReader
-from ghost_ray.files import join
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.progress import Progress, progress
 from ghost_ray.runtime import map_merge, map_ordered
 from ghost_ray.scorers import Kept, Scorer, ShardedScorer, State
 from ghost_ray.scorers.ghost import Ghost
-from ghost_ray.store import Piece, Store, row_schema
+from ghost_ray.store import Piece
 
 Scorers = dict[str, Scorer]
 
@@ -58,12 +57,12 @@ def fit_all(scorers: Scorers, reader: BatchReader, scratch: str) -> Fitted:
     with progress("fit", reader.store.rows * (readings + bool(whole_by_class)), "rows") as shown:
         for pass_index in range(readings):
             _run_pass(scorers, pass_index, reader, shown)
-        clustered = _clustered(reader, scratch) if by_class else reader
+        by_label = BatchReader(clustered(reader.store, scratch), reader.head, reader.field) if by_class else reader
         if whole_by_class:
-            _run_classes(whole_by_class, clustered, shown)
+            _run_classes(whole_by_class, by_label, shown)
     for name, scorer in scorers.items():
         if isinstance(scorer, ShardedScorer):
-            fitted.sharded[name] = (scorer, _make_shards(scorer, clustered if scorer.by_class else reader))
+            fitted.sharded[name] = (scorer, _make_shards(scorer, by_label if scorer.by_class else reader))
         else:
             fitted.whole[name] = scorer
     return fitted
@@ -164,18 +163,6 @@ def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Any:
 def _class_shard(pieces: list[Piece], scorer: ShardedScorer, reader: BatchReader) -> Any:
     fits = _fit_range(pieces, {scorer.name: scorer}, reader)[scorer.name]
     return {k: fit for k, fit in fits.items() if fit is not None}
-
-
-def _clustered(reader: BatchReader, scratch: str) -> BatchReader:
-    """The store with the rows of a class together, arranged into ``scratch`` where they are not."""
-    store = reader.store
-    if store.clustered:
-        return reader
-    inputs = [join(store.uri, "rows", file.name) for file in store.files]
-    schema = row_schema(store.dimensions, None if store.manifest.has_head else store.classes)
-    files = arrange(inputs, scratch, schema, store.classes)
-    manifest = store.manifest.model_copy(update={"layout": "clustered", "files": files})
-    return BatchReader(Store(scratch, manifest, files), reader.head, reader.field)
 
 
 @contextlib.contextmanager

@@ -98,8 +98,13 @@ class Store:
         return self.manifest.layout == "clustered" and in_label_order(self.files)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the manifest: another extraction, or another set of files, gives another one."""
-        return hashlib.sha256(read_bytes(join(self.uri, MANIFEST))).hexdigest()
+        """SHA-256 of the manifest and of the row files' names and sizes."""
+        digest = hashlib.sha256(read_bytes(join(self.uri, MANIFEST)))
+        filesystem, path = resolve(join(self.uri, "rows"))
+        listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        for name, size in sorted((info.base_name, info.size) for info in listing):
+            digest.update(f"{name}\0{size}\0".encode())
+        return digest.hexdigest()
 
     def class_name(self, index: int) -> str:
         names = self.manifest.class_names
