@@ -347,7 +347,7 @@ def _explain(kind: type[BaseModel], error: Any) -> InputError:
     else:
         option = flag(kind, name) if name in kind.model_fields else name
     if error["type"] == "missing":
-        return InputError(option, "", "is needed", "see --help")
+        return InputError(option, "", "is needed and was not given", "see --help")
     if error["type"] == "extra_forbidden":
         return InputError(
             "--config", ".".join(map(str, path)), "is an unknown key", nearest(str(path[-1]), _keys_at(kind, path))

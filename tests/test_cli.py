@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ghost_ray.cli.commands import COMMANDS
 
@@ -37,7 +38,7 @@ def refused(*words: str, cwd: Path | None = None) -> str:
 def test_help_has_an_example_and_imports_nothing_heavy(command: str) -> None:
     code = (
         "import sys\nfrom ghost_ray.cli import main\n"
-        f"try: main({[command, '--help'] if command else ['--help']})\n"
+        f"try: main({[*command.split(), '--help']})\n"
         f"finally: print('HEAVY', [m for m in {HEAVY} if m in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -52,25 +53,24 @@ def test_a_misspelt_command_or_option_is_told_the_right_one() -> None:
 
 
 def test_every_command_says_what_is_missing() -> None:
-    for command, missing in {"fit": "--out", "extract": "--out", "evaluate": "--out", "report": "DIR"}.items():
+    for command, missing in {"fit": "--out", "extract": "--model", "evaluate": "--out", "report": "DIR"}.items():
         assert missing in refused(command)
 
 
 @pytest.fixture
 def store(tmp_path: Path, rng: np.random.Generator) -> Path:
-    """A small imported store without a head."""
+    """A small imported store without a head, and one of unknowns, `strangers`, beside it."""
     for name, array in {
         "features": rng.standard_normal((60, 5)),
         "logits": rng.standard_normal((60, 3)),
         "labels": rng.integers(0, 3, 60),
     }.items():
         np.save(tmp_path / f"{name}.npy", array)
-    answer = ghost_ray(
-        "import", "--features", "features.npy", "--logits", "logits.npy", "--labels", "labels.npy", "--out", "store",
-        "--json", cwd=tmp_path,
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout)["rows"] == 60
+    arrays = ["--features", "features.npy", "--logits", "logits.npy", "--labels", "labels.npy", "--json"]
+    for more in (["--out", "store"], ["--out", "strangers", "--unknown"]):
+        answer = ghost_ray("import", *arrays, *more, cwd=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads(answer.stdout)["rows"] == 60
     return tmp_path / "store"
 
 
@@ -81,12 +81,17 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_wrong_input_is_one_line_and_changes_nothing(store: Path) -> None:
     here = store.parent
     (here / "empty").mkdir()
+    (here / "pictures").mkdir()
+    Image.new("RGB", (8, 8)).save(here / "pictures" / "a.png")
     (here / "bad.yaml").write_text("alhpa: 0.1\n")
     locked = here / "file"
     locked.write_text("not a folder")
     before = snapshot(here)
     cases: list[tuple[list[str], list[str]]] = [
-        (["extract", "--data", "empty", "--model", "resnet5O", "--out", "o"], ["--model", "resnet5O", "nearest"]),
+        (
+            ["extract", "--data", "pictures", "--unknown", "--model", "resnet5O", "--out", "o"],
+            ["--model", "resnet5O", "nearest"],
+        ),
         (["extract", "--data", "nowhere", "--model", "resnet18", "--out", "o"], ["--data", "nowhere"]),
         (["extract", "--data", "empty", "--model", "resnet18", "--out", "o"], ["--data", "empty"]),
         (["fit", "empty", "--out", "o"], ["STORE", "empty", "manifest.json"]),
@@ -105,7 +110,7 @@ def test_wrong_input_is_one_line_and_changes_nothing(store: Path) -> None:
                 "--known",
                 "store",
                 "--unknown",
-                "u=store",
+                "u=strangers",
                 "--methods",
                 "gost",
                 "--out",
