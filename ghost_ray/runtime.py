@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import os
 import signal
@@ -38,23 +39,67 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
     import ray
 
     mine = not ray.is_initialized()
-    if mine:
-        _start(config)
+    leave: Callable[[], None] = ray.shutdown
     try:
+        if mine:
+            _start(config)
         yield
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
     except (ray.exceptions.RayError, ray.exceptions.RayChannelError) as error:
         raise JobFailed(f"Ray: {one_line(error)} — run the same command again") from None
+    except (KeyboardInterrupt, SystemExit):
+        if not _address(config):
+            leave = _leave_at_once
+        raise
     finally:
         if mine:
-            ray.shutdown()
+            leave()
+
+
+def _leave_at_once() -> None:
+    """Shut a local Ray down within three seconds; by itself it waits politely for its workers."""
+    import ray
+
+    # Noted first: a worker whose raylet has ended is nobody's child any more.
+    processes = _descendants(os.getpid())
+    leaving = threading.Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(2)
+    _kill(processes)
+    leaving.join(1)
+
+
+def kill_descendants() -> None:
+    """Kill every process that this one has started, directly or through others."""
+    _kill(_descendants(os.getpid()))
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _descendants(process: int) -> list[int]:
+    """Process ids below ``process``, as Linux lists them."""
+    found: list[int] = []
+    for listing in glob.glob(f"/proc/{process}/task/*/children"):
+        with contextlib.suppress(OSError), open(listing, encoding="ascii") as handle:
+            children = [int(word) for word in handle.read().split()]
+            found += [*children, *(below for child in children for below in _descendants(child))]
+    return found
+
+
+def _address(config: RayJobConfig) -> str | None:
+    """The cluster to join; None where a local Ray is started."""
+    return config.address or os.environ.get("RAY_ADDRESS")
 
 
 def _start(config: RayJobConfig) -> None:
     import ray
 
-    address = config.address or os.environ.get("RAY_ADDRESS")
+    address = _address(config)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:

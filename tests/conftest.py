@@ -1,4 +1,4 @@
-"""One local Ray for the whole test session, and the rule that CI skips nothing."""
+"""A local Ray for a module's tests, and the rule that CI skips nothing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ settings.register_profile("ghost_ray", deadline=None)
 settings.load_profile("ghost_ray")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    """A Ray of two CPUs that jobs find already joined."""
+    """A Ray of two CPUs that jobs find already joined; a module's own, since the fault tests start clusters."""
     from ghost_ray.config import RayJobConfig
     from ghost_ray.runtime import ray_session
 

@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _fail(words, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _fail(words, "interrupted; nothing half-finished was published", _INTERRUPTED)
+    except SystemExit:
+        code = _TERMINATED
     except BrokenPipeError:
         sys.stderr.close()
         code = 1
@@ -116,7 +118,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         problem = f"{type(error).__name__}: {one_line(error)}"
         code = _fail(words, f"{problem} (unexpected; GHOST_RAY_DEBUG=1 shows where)", 1)
     sys.stdout.flush()
+    if code in (_INTERRUPTED, _TERMINATED):
+        _leave_at_once(code)
     raise SystemExit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """End the process and what it started.
+
+    Libraries take seconds to wind down, and a KeyboardInterrupt inside code that came as a string makes Python die of
+    the signal, whatever exit code it was given.
+    """
+    from ghost_ray.runtime import kill_descendants
+
+    kill_descendants()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
