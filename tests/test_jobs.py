@@ -26,11 +26,11 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    write_world(folder)
-    return folder
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """Pictures and a checkpoint of a test's own: the first test leaves a bad checkpoint behind."""
+    write_world(tmp_path)
+    return tmp_path
 
 
 def current(world: Path) -> str:
