@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -81,6 +82,8 @@ def token_cluster(num_cpus: int = 2) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="gr-", ignore_cleanup_errors=True) as folder:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            # As in an activated environment: the head resolves a job's `python` from its own path.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
         }
