@@ -78,7 +78,7 @@ def stream(plan: Plan, items: pa.Table, rows: int, pool: Pool, batch_size: int, 
             num_cpus=pool.actor_cpus,
             num_gpus=pool.actor_gpus or None,
         )
-        dataset.write_datasink(sink, ray_remote_args={"num_cpus": pool.write_cpus})
+        dataset.write_datasink(sink, ray_remote_args={"num_cpus": pool.write_cpus}, concurrency=pool.writers)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,11 @@ class Pool:
     decode_cpus: float
     write_cpus: float = 0.1
 
+    @property
+    def writers(self) -> int:
+        """Blocks written at a time. An actor takes seconds for a block and a writer a fraction of one."""
+        return max(2, self.max_actors // 4)
+
 
 def plan_pool(config: NetworkConfig, blocks: int, *, may_grow: bool) -> Pool:
     """Size the pool for the connected cluster.

@@ -1,0 +1,59 @@
+"""Tiny images in any number, and a network that takes as long as it is told: the pipeline with little inside."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+WAIT = "GHOST_RAY_SIMULATED_WAIT"  # seconds for each batch
+LOG = "GHOST_RAY_SIMULATED_LOG"  # a folder, for when each device began and ended
+_DISTINCT = 1000  # files; the others are further names of these
+_CLASSES = 10
+_DIMENSIONS = 1280  # of a ViT-H, so that what is moved and written is no smaller than in earnest
+
+
+class Device(nn.Module):
+    """Stands for a network on a device of its own: a batch takes ``wait`` seconds and next to no CPU."""
+
+    pretrained_cfg = {"input_size": (3, 32, 32)}
+
+    def __init__(self, wait: float, log: str | None) -> None:
+        super().__init__()
+        self.head = nn.Linear(_DIMENSIONS, _CLASSES)
+        self._wait = wait
+        self._log = None if log is None else Path(log) / str(os.getpid())
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        time.sleep(self._wait)
+        if self._log is not None:
+            with self._log.open("a") as lines:
+                lines.write(f"{time.time()} {len(batch)}\n")
+        return self.head(batch.flatten(1)[:, :_DIMENSIONS])
+
+
+def device() -> nn.Module:
+    """The network as ``--model tiny:device``."""
+    torch.manual_seed(0)
+    return Device(float(os.environ.get(WAIT, "0")), os.environ.get(LOG))
+
+
+def write_images(root: Path, count: int, classes: int = _CLASSES) -> None:
+    """``count`` JPEGs of 36×36 pixels in folders by class; a thousand files, hard-linked under as many names."""
+    rng = np.random.default_rng(0)
+    folders = [root / f"class-{label:03d}" for label in range(classes)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    first: list[Path] = []
+    for number in range(count):
+        path = folders[number % classes] / f"{number:07d}.jpg"
+        if number < _DISTINCT:
+            Image.fromarray(rng.integers(0, 256, (36, 36, 3), np.uint8)).save(path)
+            first.append(path)
+        else:
+            os.link(first[number % _DISTINCT], path)
