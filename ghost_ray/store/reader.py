@@ -16,6 +16,7 @@ from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import MANIFEST, join, read_bytes, redact, resolve
 from ghost_ray.manifest import read_manifest
 from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, RowFile, StoreManifest
+from ghost_ray.store.pages import read_vectors
 from ghost_ray.store.pieces import Piece, cut, cut_by_class, in_label_order, inspect_file, open_parquet
 from ghost_ray.tensors import read_tensors
 
@@ -162,16 +163,24 @@ class Store:
         Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is half as fast
         again as reading the same rows in one go, and takes little memory whatever wrote the store.
         """
-        columns = ["label", "pred", "embedding"]
-        if keys:
-            columns.append("key")
+        narrow = ["label", "pred", "key"] if keys else ["label", "pred"]
+        wide = {"embedding": self.dimensions}
         if logits and not self.manifest.has_head:
-            columns.append("logits")
+            wide["logits"] = self.classes
         start = 0
-        for table in self._tables(piece, columns):
-            rows = self._rows(table, columns, piece, start)
-            start += len(rows)
-            yield rows
+        for table, vectors in self._parts(piece, narrow, wide):
+            self._check_small(table, piece, start)
+            for name in set(wide) - set(vectors):
+                vectors[name] = self._vectors(table, name, wide[name], piece, start)
+            yield Rows(
+                label=_integers(table, "label"),
+                pred=_integers(table, "pred"),
+                embedding=vectors["embedding"],
+                logits=vectors.get("logits"),
+                key=table.column("key").combine_chunks() if keys else None,
+                start=start,
+            )
+            start += table.num_rows
         if start != piece.rows:
             raise self.broken(piece.file, f"holds {start} rows where the manifest says {piece.rows}")
 
@@ -179,40 +188,35 @@ class Store:
         """Some narrow columns of a piece (``label``, ``pred``, ``key``), checked like all else."""
         tables = []
         start = 0
-        for table in self._tables(piece, list(columns)):
+        for table, _ in self._parts(piece, list(columns), {}):
             self._check_small(table, piece, start)
             start += table.num_rows
             tables.append(table)
         return pa.concat_tables(tables)
 
-    def _tables(self, piece: Piece, columns: list[str]) -> Iterator[pa.Table]:
+    def _parts(
+        self, piece: Piece, narrow: list[str], wide: dict[str, int]
+    ) -> Iterator[tuple[pa.Table, dict[str, np.ndarray]]]:
+        """The columns of a piece, part by part: a table, and apart from it those vectors that need no decoding."""
         groups = self._file(piece.file).groups
-        wide = "embedding" in columns
+        columns = [*narrow, *wide]
         try:
-            with open_parquet(join(self.uri, "rows", piece.file)) as file:
+            with open_parquet(join(self.uri, "rows", piece.file)) as (file, source):
                 missing = set(columns) - set(file.schema_arrow.names)
                 if missing:
                     raise KeyError(f"has no column {sorted(missing)[0]}")
                 for index in piece.groups:
-                    if not wide or groups[index].rows * self._row_bytes <= 4 * GROUP_BYTES:
-                        yield file.read_row_group(index, columns=columns, use_threads=False)
+                    if wide and groups[index].rows * self._row_bytes > 4 * GROUP_BYTES:
+                        step = max(1, GROUP_BYTES // self._row_bytes)
+                        for batch in file.iter_batches(step, row_groups=[index], columns=columns, use_threads=False):
+                            yield pa.Table.from_batches([batch]), {}
                         continue
-                    step = max(1, GROUP_BYTES // self._row_bytes)
-                    for batch in file.iter_batches(step, row_groups=[index], columns=columns, use_threads=False):
-                        yield pa.Table.from_batches([batch])
+                    read = {name: read_vectors(source, file, index, name, wide[name]) for name in wide}
+                    vectors = {name: values for name, values in read.items() if values is not None}
+                    rest = [name for name in columns if name not in vectors]
+                    yield file.read_row_group(index, columns=rest, use_threads=False), vectors
         except (OSError, pa.ArrowException, KeyError, IndexError) as error:
             raise self.broken(piece.file, one_line(error).strip("'\"")) from None
-
-    def _rows(self, table: pa.Table, columns: list[str], piece: Piece, start: int) -> Rows:
-        self._check_small(table, piece, start)
-        return Rows(
-            label=_integers(table, "label"),
-            pred=_integers(table, "pred"),
-            embedding=self._vectors(table, "embedding", self.dimensions, piece, start),
-            logits=self._vectors(table, "logits", self.classes, piece, start) if "logits" in columns else None,
-            key=table.column("key").combine_chunks() if "key" in columns else None,
-            start=start,
-        )
 
     def read_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels and predictions of the whole store in file order, each [N] int32."""
