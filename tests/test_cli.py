@@ -14,7 +14,7 @@ from PIL import Image
 
 from ghost_ray.cli.commands import COMMANDS
 
-HEAVY = ("torch", "ray", "timm", "scipy", "numba", "matplotlib", "plotly", "pandas")
+HEAVY = ("torch", "ray", "timm", "scipy", "numba", "matplotlib", "pandas")
 
 
 def ghost_ray(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

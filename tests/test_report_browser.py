@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from results import class_names, make_audit, make_evaluation, make_large_audit, make_model, make_version
+from drawn import PAIR, number, wrongly_drawn
+from results import make_audit, make_evaluation, make_large_audit, make_model, make_version, write_json
 
 from ghost_ray.config import ReportConfig
 from ghost_ray.report import run
@@ -37,7 +39,7 @@ def browser() -> Iterator[Any]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("demo")
     make_audit(root / "audit")
-    make_evaluation(root / "evaluation", names=[NASTY, *class_names(8)[1:]])
+    make_evaluation(root / "evaluation")
     make_model(root / "model")
     return _page(root)
 
@@ -82,50 +84,34 @@ def _own(url: str) -> bool:
     return url.startswith(("data:", "blob:")) or (url.startswith("file:") and url.endswith("report.html"))
 
 
-UNDRAWN = """() => [...document.querySelectorAll("[data-chart]")].filter((chart) => {
-  const paths = [...chart.querySelectorAll(".scatterlayer path, .barlayer path")];
-  const drawn = paths.filter((path) => (path.getAttribute("d") || "").length > 8);
-  const expected = chart.data.filter((trace) => trace.y.some((value) => value !== null)).length;
-  const traces = chart.querySelectorAll(".scatterlayer .trace, .barlayer .trace").length;
-  return drawn.length === 0 || traces < expected || chart.querySelector(".main-svg").clientWidth < 150;
-}).map((chart) => chart.dataset.chart)"""
-
-
 @pytest.mark.parametrize("which", ["demo", "imagenet"])
-def test_every_chart_is_drawn(which: str, open_page: Any, request: pytest.FixtureRequest) -> None:
+def test_every_chart_shows_its_numbers(which: str, open_page: Any, request: pytest.FixtureRequest) -> None:
     page = open_page(request.getfixturevalue(which))
     assert page.locator("[data-chart]").count() > 25
-    assert page.evaluate(UNDRAWN) == []
-    # What plotly holds is what the page's data says, for every chart.
-    differing = page.evaluate("""() => {
-      const data = JSON.parse(document.getElementById("data").textContent).charts;
-      return [...document.querySelectorAll("[data-chart]")].filter((chart) => {
-        const spec = data[chart.dataset.chart];
-        const series = spec.series || data[spec.series_of].series;
-        const lines = chart.data.filter((trace) => trace.showlegend !== false);
-        return series.some((one, i) => JSON.stringify([...lines[i].x]) !== JSON.stringify(one.x)
-          || (!spec.horizontal && JSON.stringify([...lines[i].y]) !== JSON.stringify(one.y)));
-      }).map((chart) => chart.dataset.chart);
-    }""")
-    assert differing == []
+    assert wrongly_drawn(page) == []
+
+
+CLOCK = """new MutationObserver(() => {
+  for (const mark of ["shown", "ready"]) {
+    if (document.documentElement?.dataset[mark]) (window.marks ||= {})[mark] ??= performance.now();
+  }
+}).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-shown", "data-ready"] })"""
 
 
 def test_imagenet_page_is_small_and_opens_fast(imagenet: Path, browser: Any) -> None:
     assert imagenet.stat().st_size < 10e6
-    page = browser.new_page()
-    session = page.context.new_cdp_session(page)
-    # The page's own computing time, which a busy machine hardly stretches.
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def spent(until: str) -> float:
-        page.wait_for_selector(until, state="attached", timeout=120_000)
-        metrics = session.send("Performance.getMetrics")["metrics"]
-        return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
-
-    page.goto(imagenet.as_uri())
-    assert spent("html[data-shown=true]") < 3.0, "the first screens are drawn"
-    assert spent("html[data-ready=true]") < 10.0, "so is every chart, those behind tabs too"
-    page.close()
+    measured = []
+    for _ in range(3):
+        page = browser.new_page()
+        page.add_init_script(CLOCK)
+        page.goto(imagenet.as_uri())
+        page.wait_for_selector("html[data-ready=true]", state="attached", timeout=120_000)
+        loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+        measured.append({**page.evaluate("marks"), "load": loaded})
+        page.close()
+    # Milliseconds since the page was asked for, on the reader's clock; about a third of it on a quiet machine.
+    assert min(max(m["load"], m["shown"]) for m in measured) < 1500, "open, and all charts in sight drawn"
+    assert min(max(m["load"], m["ready"]) for m in measured) < 3000, "every chart drawn, those behind tabs too"
 
 
 @pytest.mark.parametrize("which", ["demo", "imagenet"])
@@ -152,7 +138,7 @@ CONTRAST = """(selector) => {
     return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); });
   return Math.min(...worst);
 }"""
-TEXTS = ("main p", "figcaption", "td", "thead th", ".xtick text", ".ytick text", ".legendtext", ".xtitle", ".note")
+TEXTS = ("main p", "figcaption", "td", "thead th", ".chart .tick", ".chart .title", ".legend button", ".note")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -213,7 +199,7 @@ def test_tabs_switch_the_unknown_set(demo: Path, open_page: Any) -> None:
     chart = page.locator("[data-chart=evaluation-far-oscr]")
     assert chart.is_visible()
     assert not page.locator("[data-chart=evaluation-near-oscr]").is_visible()
-    assert chart.evaluate("chart => chart.clientWidth - chart.querySelector('.main-svg').clientWidth") <= 4
+    assert chart.evaluate("chart => Math.abs(chart.clientWidth - chart.querySelector('svg').viewBox.baseVal.width)") < 2
     page.get_by_role("tab", name="far").press("ArrowLeft")
     assert page.locator("[data-chart=evaluation-near-oscr]").is_visible()
 
@@ -233,27 +219,105 @@ def test_heat_map_tells_class_and_value(demo: Path, open_page: Any) -> None:
     assert float(found[3]) == pytest.approx(data["values"][-1], abs=0.05), "the least normal corner"
 
 
-def test_html_in_names_stays_text(demo: Path, open_page: Any) -> None:
-    page = open_page(demo)
-    assert page.title() == "GHOST report – ResNet-56"
-    assert NASTY in page.locator(".per-class tbody th").all_text_contents()
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page in which everything that has a name has a hostile one."""
+    root = tmp_path_factory.mktemp("hostile") / "<b>folder<b>"
+    names = [f"{NASTY}{k}" for k in range(8)]
+    make_audit(root / "audit", name=NASTY)
+    make_evaluation(root / "evaluation", sets=(NASTY, f"{NASTY}2"), names=names, network=NASTY)
+    make_model(root / "model", name=NASTY)
+    for kind in ("audit", "model"):
+        manifest = json.loads((root / kind / "manifest.json").read_text())
+        write_json(root / kind, "manifest.json", {**manifest, "class_names": names})
+    return _page(root)
+
+
+def test_html_in_names_stays_text(hostile: Path, open_page: Any) -> None:
+    page = open_page(hostile)
+    assert page.title() == f"GHOST report – {NASTY}"
+    assert f"{NASTY}0" in page.locator(".per-class tbody th").all_text_contents()
+    assert page.get_by_role("tab").first.text_content() == NASTY
+    assert NASTY in page.locator("#found").inner_text()
+    assert any(NASTY in text for text in page.locator(".tick.y title, .tick.y").all_text_contents())
+    assert any(NASTY in text for text in page.locator(".legend button").all_text_contents())
+    # What is pointed at is written into the page as well.
+    for chart in ("audit-paper", "audit-n"):
+        _point_at_a_value(page, chart)
+        assert NASTY in page.locator(f"[data-chart={chart}] .chart-note").inner_text()
+    page.locator("[data-heat-map]").hover(position={"x": 30, "y": 30})
+    assert NASTY in page.locator(".heat-value").inner_text()
+    page.fill(".filter", "<b>")
+    assert page.locator(".per-class tbody tr").count() == 8
     assert page.locator("main b").count() == 0
     assert page.locator("main img:not([data-heat-map])").count() == 0
+    assert page.title() == f"GHOST report – {NASTY}", "no handler ran"
+
+
+def _point_at_a_value(page: Any, chart: str) -> tuple[float, float]:
+    """Moves the mouse onto the first value of a chart's first series; returns where it is drawn."""
+    holder = page.locator(f"[data-chart={chart}]")
+    holder.scroll_into_view_if_needed()
+    path = holder.locator(".series path").first.get_attribute("d")
+    x, y = (float(part) for part in re.search(PAIR, path).groups())
+    box = holder.locator("svg").bounding_box()
+    page.mouse.move(box["x"] + x + 2, box["y"] + y + 2)
+    return x, y
+
+
+def test_pointing_tells_the_value(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    charts = json.loads(page.locator("#data").text_content())["charts"]
+    points = charts["audit-n"]["series"][0]
+    _point_at_a_value(page, "audit-n")
+    note = page.locator("[data-chart=audit-n] .chart-note")
+    name, samples, share = note.locator("strong, span").all_text_contents()
+    assert name in points["labels"]
+    at = points["labels"].index(name)
+    assert number(samples.rpartition(": ")[2]) == points["x"][at]
+    assert number(share.rpartition(": ")[2]) == pytest.approx(points["y"][at], abs=1e-4)
+    page.mouse.move(0, 0)
+    assert note.is_hidden()
+
+
+def test_dragging_zooms_and_a_name_hides_its_curve(demo: Path, open_page: Any) -> None:
+    page = open_page(demo)
+    chart = page.locator("[data-chart=evaluation-near-oscr]")
+    chart.scroll_into_view_if_needed()
+    labels = chart.locator(".tick.x").all_text_contents()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 90, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 240, box["y"] + 200, steps=3)
+    page.mouse.up()
+    zoomed = [number(text) for text in chart.locator(".tick.x").all_text_contents()]
+    assert max(zoomed) < 0.6
+    chart.locator(".unzoom").click()
+    assert chart.locator(".tick.x").all_text_contents() == labels
+    before = chart.locator(".series").count()
+    page.locator(".panel:not(.away) .legend button", has_text="MSP").click()
+    assert chart.locator(".series").count() == before - 1
+    assert page.locator("[data-chart=evaluation-near-roc] .series").count() == before, (
+        "four methods and chance, less one"
+    )
+    page.locator(".panel:not(.away) .legend button", has_text="MSP").press("Enter")
+    assert chart.locator(".series").count() == before
 
 
 def test_prints_with_charts_that_fit(demo: Path, open_page: Any) -> None:
     page = open_page(demo, color_scheme="dark")
+    page.evaluate("addEventListener('beforeprint', () => { window.printed = true })")
     pdf = page.pdf(format="A4", print_background=True)
     assert 6 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30
+    assert page.evaluate("window.printed"), "charts are drawn for the sheet's width"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    page.wait_for_timeout(1000)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate(CONTRAST, ".xtick text") >= 4.5
-    assert (
-        page.evaluate("""() => [...document.querySelectorAll("[data-chart]")].filter((chart) =>
-      chart.querySelector(".main-svg").clientWidth > chart.clientWidth + 2).length""")
-        == 0
-    )
+    assert page.evaluate(CONTRAST, ".chart .tick") >= 4.5
+    assert page.locator(".panel.away [data-chart] svg").first.is_visible(), "on paper every set is seen"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert wrongly_drawn(page) == []
 
 
 def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> None:
@@ -261,6 +325,6 @@ def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> N
     (tmp_path / "0002-bbbbbbbbbbbb" / "audit" / "manifest.json").unlink()
     (tmp_path / "0002-bbbbbbbbbbbb" / "evaluation" / "metrics.json").unlink()
     page = open_page(_page(tmp_path / "0002-bbbbbbbbbbbb"))
-    assert page.evaluate(UNDRAWN) == []
+    assert wrongly_drawn(page) == []
     assert page.locator(".state.unfinished").count() == 1
     assert "not there: metrics.json" in page.locator("#found").inner_text()

@@ -14,7 +14,8 @@ from ghost_ray.files import join, open_input
 from ghost_ray.report.discover import Result
 
 FILE = "normality.parquet"
-ALPHAS = np.geomspace(1e-4, 0.5, 60)
+# The levels people choose are among them, so that what is said of them is exact.
+ALPHAS = np.unique([*np.geomspace(1e-4, 0.5, 60), 0.001, 0.01, 0.05, 0.1])
 P_EDGES = np.linspace(0.0, 1.0, 21)
 # 1 − W: from all but normal to as far from it as W can go, twelve bins a decade.
 DEFECT_EDGES = np.geomspace(1e-5, 1.0, 61)

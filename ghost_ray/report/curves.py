@@ -84,11 +84,6 @@ def _said(curves: Curves, methods: list[str], fpr: float) -> str:
     return ", ".join(parts)
 
 
-def _height(methods: list[str]) -> int:
-    """Room for the curves and for a legend that grows with the methods."""
-    return 340 + 18 * max(0, (len(methods) - 1) // 3 - 1)
-
-
 def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: str) -> list[Grid]:
     charts = []
     kinds = (
@@ -108,7 +103,6 @@ def _oscr(found: dict[str, Curves], methods: list[str], unknown: str, prefix: st
             x=Axis("false positive rate", percent=True, range=(0, 1)),
             y=Axis("correct classification rate", percent=True),
             series=_series(curves, methods),
-            height=_height(methods),
         )
         logarithmic = replace(
             linear,
@@ -137,7 +131,6 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("knowns accepted", percent=True, range=(0, 1)),
                 series=[*_series(found["roc"], methods), Series("chance", x=[0, 1], y=[0, 1], style="reference")],
-                height=_height(methods),
             )
         )
     if found["v"]:
@@ -152,7 +145,6 @@ def _roc_and_v(found: dict[str, Curves], methods: list[str], unknown: str, prefi
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("V of the CCR over classes"),
                 series=_series(found["v"], methods),
-                height=_height(methods),
             )
         )
     return [Grid(f"{prefix}-roc-and-fairness", "ROC and fairness", charts)] if charts else []
@@ -165,7 +157,7 @@ def z_score_chart(result: Result, identity: str) -> Grid | None:
         return None
     names = sorted(dict.fromkeys(table["set"]), key=lambda name: name != KNOWN)
     series, said = [], []
-    reach = _reach(table["left"], table["right"])
+    reach = _reach(table["left"], table["right"], table["count"])
     for position, name in enumerate(names):
         at = np.flatnonzero([s == name for s in table["set"]])
         at = at[np.argsort(table["left"][at], kind="stable")]
@@ -190,9 +182,11 @@ def z_score_chart(result: Result, identity: str) -> Grid | None:
     return Grid(f"{identity}-z-scores", "How far from home", [chart])
 
 
-def _reach(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """The range of s to show: a last bin much wider than the others holds the few far ones and is cut."""
+def _reach(left: np.ndarray, right: np.ndarray, count: np.ndarray) -> tuple[float, float]:
+    """The range of s to show: where samples lie, but a last bin much wider than the others, of few far ones, is cut."""
     width = right - left
-    narrow = width <= 3 * np.median(width)
-    far = float(right[narrow].max())
-    return float(left.min()), far + 0.04 * (far - float(left.min()))
+    shown = (width <= 3 * np.median(width)) & (count > 0)
+    if not shown.any():
+        return float(left.min()), float(right.max())
+    near, far = float(left[shown].min()), float(right[shown].max())
+    return near, far + 0.02 * (far - near)

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ghost_ray.report.look import look_of
+
 SeriesKind = Literal["line", "steps", "points", "bar", "band"]
 # Numbers or words along a series.
 Values = Sequence[Any] | np.ndarray
@@ -36,7 +38,15 @@ class Series:
     text: Sequence[str] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        found = {"name": self.name, "kind": self.kind, "style": self.style, "x": plain(self.x), "y": plain(self.y)}
+        look = look_of(self.style)
+        found = {"name": self.name, "kind": self.kind, "colour": look.colour, "width": look.width}
+        if look.dash:
+            found["dash"] = list(look.dash)
+        if self.kind == "points":
+            found["symbol"] = look.symbol
+        if self.style == "reference":
+            found["reference"] = True
+        found |= {"x": plain(self.x), "y": plain(self.y)}
         for name in ("low", "labels", "text"):
             value = getattr(self, name)
             if value is not None:
@@ -46,13 +56,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. ``percent`` shows shares as 25 %; ``one_minus`` labels the positions 1 − v with v, as for W near 1."""
+    """An axis. ``percent`` shows shares as 25 %; ``one_minus`` labels the positions 1 − v with v, as for W near 1;
+    ``ordinal`` positions are places in a sorted list and say nothing by themselves."""
 
     title: str
     scale: Literal["linear", "log", "category"] = "linear"
     range: tuple[float, float] | None = None
     percent: bool = False
     one_minus: bool = False
+    ordinal: bool = False
     order: Sequence[str] | None = None  # of categories, from the origin on
 
     def as_json(self) -> dict[str, Any]:
@@ -185,12 +197,13 @@ class ClassTable:
 
 @dataclass(frozen=True)
 class Grid:
-    """Charts side by side under one heading."""
+    """Charts under one heading, side by side or stacked."""
 
     id: str
     title: str
     charts: Sequence[Chart]
     intro: str = ""
+    stacked: bool = False  # charts over one another, along the same x
     small: bool = False  # charts of which the picture alone is looked at; their words stay for those who do not see it
 
     kind = "grid"

@@ -77,20 +77,26 @@ def _verdict(
     found: dict[tuple[str, str], dict[str, Any]], methods: list[str], sets: list[str], proven: dict[str, list[bool]]
 ) -> str:
     if not found:
-        return "The evaluation has no result yet: its metrics.json cannot be read."
+        return "The evaluation has no result yet: its metrics.json is missing or cannot be read."
     means = {method: _mean(found, method, sets, "auoscr") for method in methods}
     known = {method: value for method, value in means.items() if value is not None}
-    if GHOST not in known or len(known) < 2:
+    rivals = {method: value for method, value in known.items() if not _is_ghost(method)}
+    if GHOST not in known or not rivals:
         return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
-    rival = max((m for m in known if m != GHOST), key=lambda m: known[m])
+    rival = max(rivals, key=rivals.__getitem__)
     won = [name for name in sets if _leads(found, methods, name)]
     difference = known[GHOST] - known[rival]
     begins, side = ("GHOST leads", "above") if difference > 0 else ("GHOST does not lead", "below")
     return (
         f"{begins}: its mean AUOSCR is {decimal(known[GHOST])}, {decimal(abs(difference))} {side} the best rival’s "
         f"({display_name(rival)}, {decimal(known[rival])}). It is ahead on {len(won)} of "
-        f"{plural(len(sets), 'unknown set')}.{_sure(display_name(rival), proven.get(rival, []))}"
+        f"{plural(len(sets), 'unknown set')}.{_sure(display_name(rival), proven.get(rival, []))}{_variant(known)}"
     )
+
+
+def _is_ghost(method: str) -> bool:
+    """GHOST itself or a variant of it, which is no rival."""
+    return method == GHOST or method.startswith(f"{GHOST}-")
 
 
 def _sure(rival: str, proven: list[bool]) -> str:
@@ -99,10 +105,19 @@ def _sure(rival: str, proven: list[bool]) -> str:
     return f" Paired tests call the difference from {rival} more than chance on {sum(proven)} of {len(proven)}."
 
 
+def _variant(known: dict[str, float]) -> str:
+    better = {method: value for method, value in known.items() if _is_ghost(method) and value > known[GHOST]}
+    if not better:
+        return ""
+    best = max(better, key=better.__getitem__)
+    return f" Its variant {display_name(best)} does better still ({decimal(better[best])})."
+
+
 def _leads(found: dict[tuple[str, str], dict[str, Any]], methods: list[str], name: str) -> bool:
+    """Whether GHOST is ahead of every rival on an unknown set."""
     values = {method: number(found.get((method, name), {}).get("auoscr")) for method in methods}
-    mine = values.pop(GHOST)
-    return mine is not None and all(value is None or value < mine for value in values.values())
+    mine = values[GHOST]
+    return mine is not None and all(v is None or v < mine for m, v in values.items() if not _is_ghost(m))
 
 
 def _numbers(
@@ -111,7 +126,7 @@ def _numbers(
     note = f"of {whole(metrics.get('knowns'))} knowns; the same for every method"
     accuracy = Number(percent(metrics.get("closed_set_accuracy"), 1), "closed-set accuracy", note)
     if not methods:
-        return [accuracy]
+        return [accuracy] if number(metrics.get("closed_set_accuracy")) is not None else []
     main = GHOST if GHOST in methods else methods[0]
     over = f"mean over {plural(len(sets), 'unknown set')}"
     osr, ood = (decimal(_mean(found, main, sets, field)) for field in ("auoscr", "auroc"))

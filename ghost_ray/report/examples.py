@@ -8,7 +8,7 @@ import numpy as np
 
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Chart, Grid, Series
-from ghost_ray.report.numbers import class_name, decimal, small, whole
+from ghost_ray.report.numbers import class_name, decimal, short, small, whole
 
 _COLUMNS = ("kind", "class", "dimension", "n", "W", "p", "mean", "std", "values")
 _WORST, _TYPICAL = 3, 2
@@ -38,7 +38,8 @@ def example_charts(result: Result, identity: str) -> Grid | None:
     if not charts:
         return None
     intro = (
-        "Points on the dashed line are normal; an S is heavy or light tails, a bow is skew, a step is two clumps. "
+        "Left the Q–Q plot: points on the dashed line are normal; an S is heavy or light tails, a bow is skew, a step "
+        "is two clumps. Right the values as a histogram, and the fitted Gaussian as a curve over it. "
         "The first columns are the least normal of all, the last ones typical."
     )
     return Grid(f"{identity}-examples", "What such columns look like", charts, intro, small=True)
@@ -55,13 +56,14 @@ def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
     n = len(values)
     expected = np.array([NormalDist().inv_cdf((i + 0.625) / (n + 0.25)) for i in range(n)])
     observed = (values - mean) / std
+    (lowest, low), (highest, high) = ((decimal(observed[i], 2), decimal(expected[i], 2)) for i in (0, -1))
     reach = float(np.ceil(max(np.abs(expected).max(), 1.0)))
     return Chart(
         id=f"{prefix}-qq",
         title=name,
         caption=f"Q–Q plot. {facts}.",
-        says=f"Q–Q plot, {name}: {facts}. The lowest value lies at {observed[0]:.2f} σ, where a normal one would lie "
-        f"at {expected[0]:.2f}; the highest at {observed[-1]:.2f} σ, where it would lie at {expected[-1]:.2f}.",
+        says=f"Q–Q plot, {name}: {facts}. The lowest value lies at {lowest} σ, where a normal one would lie "
+        f"at {low}; the highest at {highest} σ, where it would lie at {high}.",
         x=Axis("expected, σ"),
         y=Axis("observed, σ"),
         series=[
@@ -80,9 +82,9 @@ def _histogram(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
     return Chart(
         id=f"{prefix}-histogram",
         title="The same values under the fitted Gaussian",
-        caption=f"Mean {mean:.3g}, σ {std:.3g}.",
-        says=f"Histogram of {name}: {facts}; mean {mean:.3g}, standard deviation {std:.3g}, "
-        f"values from {values[0]:.3g} to {values[-1]:.3g}.",
+        caption=f"Mean {short(mean)}, σ {short(std)}.",
+        says=f"Histogram of {name}: {facts}; mean {short(mean)}, standard deviation {short(std)}, "
+        f"values from {short(values[0])} to {short(values[-1])}.",
         x=Axis("value of the embedding"),
         y=Axis("density"),
         series=[

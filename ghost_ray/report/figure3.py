@@ -8,7 +8,7 @@ import numpy as np
 
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Chart, Grid, Series
-from ghost_ray.report.numbers import decimal, percent
+from ghost_ray.report.numbers import decimal, percent, short
 
 
 def figure3(result: Result, identity: str) -> Grid | None:
@@ -25,11 +25,12 @@ def figure3(result: Result, identity: str) -> Grid | None:
     gaussians = Chart(
         id=f"{identity}-figure3-gaussians",
         title=f"The Gaussians of “{name}”",
-        caption="The fitted means of some of the dimensions, in ascending order, with one and two standard deviations "
+        caption="The same dimensions below: the fitted means in ascending order, with one and two standard deviations "
         "around. Where the band is narrow, a small departure weighs much.",
-        says=f"{len(x)} dimensions of {name}; means from {mean.min():.3g} to {mean.max():.3g}, "
-        f"standard deviations from {std.min():.3g} to {std.max():.3g}.",
-        x=Axis("dimensions, sorted by mean"),
+        says=f"{len(x)} dimensions of {name}; means from {short(mean.min())} to {short(mean.max())}, "
+        f"standard deviations from {short(std.min())} to {short(std.max())}.",
+        height=280,
+        x=Axis("dimensions, sorted by mean", ordinal=True),
         y=Axis("value of the embedding"),
         series=gaussian_bands(x, mean, std, labels),
     )
@@ -40,8 +41,9 @@ def figure3(result: Result, identity: str) -> Grid | None:
         "mean in that dimension; their sum over all dimensions is s.",
         says=f"{said.capitalize()} Of the dimensions shown, {_beyond(known)} of the known’s and {_beyond(unknown)} of "
         "the unknown’s lie beyond 2 σ.",
-        x=Axis("dimensions, sorted by mean"),
+        x=Axis("dimensions, sorted by mean", ordinal=True),
         y=Axis("|z|"),
+        height=260,
         series=[
             Series("known", x=x, y=known["z"], kind="points", style="known", labels=labels),
             Series(
@@ -53,7 +55,7 @@ def figure3(result: Result, identity: str) -> Grid | None:
         "γ is the logit over s: the network can be as sure of an unknown’s class as of a known’s, and the unknown "
         f"still lies far from it. Here {said}"
     )
-    return Grid(f"{identity}-figure3", "One class up close", [gaussians, scores], intro)
+    return Grid(f"{identity}-figure3", "One class up close", [scores, gaussians], intro, stacked=True)
 
 
 def gaussian_bands(x: np.ndarray, mean: np.ndarray, std: np.ndarray, labels: list[str]) -> list[Series]:

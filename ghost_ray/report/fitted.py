@@ -10,7 +10,7 @@ from ghost_ray.model import GAUSSIANS, THRESHOLDS
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Block, Chart, Number, Section, Series
 from ghost_ray.report.figure3 import gaussian_bands
-from ghost_ray.report.numbers import class_name, number, plural, small, whole
+from ghost_ray.report.numbers import class_name, number, plural, short, small, whole
 from ghost_ray.tensors import read_tensors
 
 _NAMED = 12
@@ -94,9 +94,9 @@ def _gaussians(mean: np.ndarray, std: np.ndarray, count: np.ndarray, names: list
         title=f"The Gaussians of one class: {name}",
         caption="Every dimension’s mean, in ascending order, with one and two standard deviations around it. "
         "GHOST measures a sample’s distance from the line in units of the band’s width there.",
-        says=f"Means of {name} run from {mu[0]:.3g} to {mu[-1]:.3g}; the median standard deviation is "
-        f"{np.median(sigma):.3g}.",
-        x=Axis("dimensions, sorted by mean"),
+        says=f"Means of {name} run from {short(mu[0])} to {short(mu[-1])}; the median standard deviation is "
+        f"{short(np.median(sigma))}.",
+        x=Axis("dimensions, sorted by mean", ordinal=True),
         y=Axis("value of the embedding"),
         series=gaussian_bands(x, mu, sigma, [f"dimension {d}" for d in order]),
         height=380,
@@ -113,7 +113,7 @@ def _samples(count: np.ndarray, names: list[str] | None, identity: str) -> Chart
         caption="Correctly classified training samples of each class, most first. The fewer, the shakier mean and σ.",
         says=f"Classes have between {whole(int(count.min()))} and {whole(int(count.max()))} samples; "
         f"half have at least {whole(float(np.median(count)))}.",
-        x=Axis("classes, most samples first"),
+        x=Axis("classes, most samples first", ordinal=True),
         y=Axis("correctly classified samples"),
         series=[
             Series(

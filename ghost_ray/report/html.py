@@ -13,6 +13,7 @@ from ghost_ray import __version__
 from ghost_ray.report import look
 from ghost_ray.report.document import Block, ClassTable, Document, HeatMap, charts_of
 
+_SCRIPTS = ("scale.js", "chart.js", "pointing.js", "report.js")
 _ASSETS = importlib.resources.files("ghost_ray.report") / "assets"
 
 
@@ -22,17 +23,17 @@ def render_page(document: Document) -> str:
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined, finalize=_keep_together,
     )  # fmt: skip
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
     data = safe_json(page_data(document))
-    scripts = {"plotly": _plotly(), "report": _asset("report.js")}
+    script = "".join(_asset(name) for name in _SCRIPTS)
     return environment.get_template("page.html").render(
         page=document,
         data=data,
-        style=_asset("report.css"),
-        scripts=scripts,
-        policy=content_policy([data, *scripts.values()]),
+        style=look.css_variables() + _asset("report.css"),
+        script=script,
+        policy=content_policy([data, script]),
         made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
@@ -40,7 +41,7 @@ def render_page(document: Document) -> str:
 
 def page_data(document: Document) -> dict[str, Any]:
     """Every number the page draws, by the id of the element that shows it."""
-    data: dict[str, dict[str, Any]] = {"style": look.as_json(), "charts": {}, "heat_maps": {}, "class_tables": {}}
+    data: dict[str, dict[str, Any]] = {"charts": {}, "heat_maps": {}, "class_tables": {}}
     for section in document.sections:
         blocks: list[Block] = list(section.blocks)
         data["charts"] |= {chart.id: chart.as_json() for chart in charts_of(blocks)}
@@ -70,8 +71,6 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _plotly() -> str:
-    script = (importlib.resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    if "</script" in script.lower():
-        raise RuntimeError("plotly.min.js cannot be embedded: it holds a closing script tag")
-    return script
+def _keep_together(value: Any) -> Any:
+    """No line ends between a number and its percent sign; what is marked as safe (scripts, data) stays as it is."""
+    return value.replace(" %", "\u00a0%") if type(value) is str else value

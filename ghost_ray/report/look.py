@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"
-# "ink" and "quiet" are the page's own colours, dark on light and light on dark.
+# On paper and on the light page Okabe and Ito's own colours; lighter ones on the dark page.
+PALETTE = {
+    "blue": ("#0072B2", "#4AA3DF"),
+    "orange": ("#E69F00", "#F0B429"),
+    "green": ("#009E73", "#2FC299"),
+    "purple": ("#CC79A7", "#E39CC4"),
+    "vermilion": ("#D55E00", "#F47C3C"),
+    "sky": ("#56B4E9", "#A5DBFF"),
+}
+# The page's own colours, dark on light and light on dark.
 INK, QUIET = "ink", "quiet"
 # Seven colours, six dashes: the first 42 methods look different, and GHOST is always the first.
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, INK)
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+COLOURS = (*PALETTE, INK)
+# Lengths of strokes and gaps in widths of the line.
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 2), (1, 1.5), (4, 1.5, 1, 1.5), (7, 2), (7, 1.5, 1, 1.5))
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a series is drawn; names are Plotly's."""
+    """How a series is drawn: its colour by name, its dash in widths of the line."""
 
     colour: str
-    dash: str = "solid"
+    dash: tuple[float, ...] = ()
     symbol: str = "circle"
     width: float = 2.0
 
 
 NAMED = {
-    "main": Look(BLUE),
+    "main": Look("blue"),
     "muted": Look(QUIET),
-    "reference": Look(INK, dash="dash", width=1.2),
-    "known": Look(GREEN, symbol="circle"),
-    "unknown": Look(VERMILION, dash="dash", symbol="x"),
+    "reference": Look(INK, dash=(5, 3), width=1.2),
+    "known": Look("green"),
+    "unknown": Look("vermilion", dash=(4, 2), symbol="x"),
 }
 
 
@@ -37,14 +44,10 @@ def look_of(style: int | str) -> Look:
     """The look of a numbered method or of a named role."""
     if isinstance(style, str):
         return NAMED[style]
-    return Look(COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)], SYMBOLS[style % len(SYMBOLS)])
+    return Look(COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)])
 
 
-def as_json() -> dict[str, Any]:
-    """The same for the page's script."""
-    return {
-        "colours": COLOURS,
-        "dashes": DASHES,
-        "symbols": SYMBOLS,
-        "named": {name: asdict(look) for name, look in NAMED.items()},
-    }
+def css_variables() -> str:
+    """The palette for the page."""
+    colours = " ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in PALETTE.items())
+    return f":root {{ {colours} }}\n"

@@ -29,7 +29,13 @@ def percent(value: Any, digits: int = 2) -> str:
 
 def decimal(value: Any, digits: int = 3) -> str:
     found = number(value)
-    return NOTHING if found is None else f"{found:.{digits}f}"
+    return NOTHING if found is None else f"{found:.{digits}f}".replace("-", "−")
+
+
+def short(value: Any) -> str:
+    """Three digits: −1.21, 0.0042, 1.3e+05."""
+    found = number(value)
+    return NOTHING if found is None else f"{found:.3g}".replace("-", "−")
 
 
 def whole(value: Any) -> str:
@@ -43,7 +49,7 @@ def small(value: Any) -> str:
     found = number(value)
     if found is None:
         return NOTHING
-    return f"{found:.3f}" if found >= 0.001 or found == 0 else f"{found:.1e}"
+    return f"{found:.3f}" if found >= 0.001 or found == 0 else f"{found:.1e}".replace("e-0", "e−").replace("e-", "e−")
 
 
 def signed(value: Any, digits: int = 3) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ghost_ray.files import join, write_bytes
 from ghost_ray.report.document import Axis, Block, Chart, Document, Grid, HeatMap, Series, Tabs
-from ghost_ray.report.look import INK, QUIET, look_of
+from ghost_ray.report.look import INK, PALETTE, QUIET, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 _INK, _QUIET, _LINE = "#1c2127", "#5a626d", "#d9d6cf"
-_DASHES: dict[str, Any] = {
-    "solid": "solid",
-    "dash": (0, (6, 3)),
-    "dot": (0, (1.2, 1.6)),
-    "dashdot": (0, (6, 2, 1.2, 2)),
-    "longdash": (0, (10, 3)),
-    "longdashdot": (0, (10, 2, 1.2, 2)),
-}
-_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "x"}
+_MARKERS = {"circle": "o", "x": "x"}
 # Margins around a chart, in inches.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.24, 0.3, 0.46
 _INCHES_A_PIXEL, _INCHES_A_LETTER = 0.0076, 0.055
@@ -84,9 +76,9 @@ def save_plots(document: Document, folder: str) -> list[str]:
 def _figures(blocks: Sequence[Block]) -> Iterator[tuple[str, Figure]]:
     for block in blocks:
         if isinstance(block, Chart):
-            yield block.id, _draw([block])
+            yield block.id, _draw([block], 1)
         elif isinstance(block, Grid):
-            yield block.id, _draw(list(block.charts))
+            yield block.id, _draw(list(block.charts), 1 if block.stacked else 2)
         elif isinstance(block, Tabs):
             for _, grids in block.panels:
                 yield from _figures(grids)
@@ -94,11 +86,11 @@ def _figures(blocks: Sequence[Block]) -> Iterator[tuple[str, Figure]]:
             yield block.id, _draw_heat_map(block)
 
 
-def _draw(charts: list[Chart]) -> Figure:
-    """Charts in two columns, each with its own margins in inches, so that nothing ever overlaps."""
+def _draw(charts: list[Chart], columns: int) -> Figure:
+    """Charts in columns, each with its own margins in inches, so that nothing ever overlaps."""
     from matplotlib.figure import Figure
 
-    columns = min(2, len(charts))
+    columns = min(columns, len(charts))
     width = 5.2 if columns == 1 else 3.4
     heights = [_INCHES_A_PIXEL * chart.height for chart in charts[::columns]]
     figure = Figure(figsize=(columns * width, sum(heights)))
@@ -129,6 +121,8 @@ def _draw_chart(axes: Axes, chart: Chart, series: Sequence[Series], legend: bool
         _draw_series(axes, chart, one)
     for name, axis in (("x", chart.x), ("y", chart.y)):
         _set_axis(axes, name, axis)
+    if chart.horizontal:  # room for the values beside the bars
+        axes.set_xlim(0, 1.18 * max(float(np.max(one.x)) for one in series) or 1.0)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if legend and len(series) > 1 and not chart.horizontal:
@@ -154,8 +148,9 @@ def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
 
 def _draw_series(axes: Axes, chart: Chart, series: Series) -> None:
     look = look_of(series.style)
-    colour = {INK: _INK, QUIET: _QUIET}.get(look.colour, look.colour)
-    line = {"color": colour, "linestyle": _DASHES[look.dash], "linewidth": 0.65 * look.width, "label": series.name}
+    colour = {INK: _INK, QUIET: _QUIET}.get(look.colour) or PALETTE[look.colour][0]
+    dash: Any = (0, look.dash) if look.dash else "solid"
+    line = {"color": colour, "linestyle": dash, "linewidth": 0.65 * look.width, "label": series.name}
     x, y = np.asarray(series.x), np.asarray(series.y)
     if series.kind == "points":
         axes.plot(x, y, _MARKERS[look.symbol], color=colour, markersize=2.6, alpha=0.7, label=series.name)

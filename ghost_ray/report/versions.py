@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ghost_ray.report.discover import DRIFT, Result
@@ -74,30 +75,31 @@ def _numbers(drift: dict[str, Any]) -> list[Number]:
 
 
 def _table(drift: dict[str, Any], identity: str) -> Table:
-    entries = [(label, drift.get(field), 4) for field, label in _SHARES.items()]
-    entries += [(f"AUOSCR, {name}", pair, 4) for name, pair in (drift.get("auoscr") or {}).items()]
-    entries.append(("Correctly classified training samples", drift.get("rows"), 0))
-    rows = []
-    for label, pair, digits in entries:
-        before, now = _pair(pair)
-        difference = now - before if before is not None and now is not None else None
-        show = whole if digits == 0 else decimal
-        rows.append(
-            [
-                text_cell(label),
-                Cell(show(before), before),
-                Cell(show(now), now),
-                Cell(signed(difference, digits), difference),
-            ]
-        )
+    rows = [_change_row(label, drift.get(field), percent, _points) for field, label in _SHARES.items()]
+    for name, pair in (drift.get("auoscr") or {}).items():
+        rows.append(_change_row(f"AUOSCR, {name}", pair, lambda value: decimal(value, 4), lambda d: signed(d, 4)))
+    rows.append(_change_row("Correctly classified training samples", drift.get("rows"), whole, lambda d: signed(d, 0)))
     return Table(
         id=f"{identity}-drift",
         title="Before and now",
-        caption=f"{drift.get('previous')} and {drift.get('current')}. Shares are given as numbers between 0 and 1.",
+        caption=f"Before: {drift.get('previous')}. Now: {drift.get('current')}.",
         columns=["Measure", "before", "now", "change"],
         rows=rows,
         sorts=False,
     )
+
+
+def _change_row(
+    label: str, pair: Any, show: Callable[[float | None], str], difference: Callable[[float | None], str]
+) -> list[Cell]:
+    before, now = _pair(pair)
+    change = now - before if before is not None and now is not None else None
+    return [text_cell(label), Cell(show(before), before), Cell(show(now), now), Cell(difference(change), change)]
+
+
+def _points(difference: float | None) -> str:
+    """A change of a share, in percentage points."""
+    return signed(None) if difference is None else f"{signed(100 * difference, 2)} points"
 
 
 def _gates(gates: list[dict[str, Any]], identity: str) -> Table:
@@ -106,7 +108,7 @@ def _gates(gates: list[dict[str, Any]], identity: str) -> Table:
             text_cell(gate.get("text") or gate.get("name")),
             Cell(decimal(gate.get("value"), 4), number(gate.get("value"))),
             Cell(decimal(gate.get("limit"), 4), number(gate.get("limit"))),
-            text_cell("passed" if gate.get("passed") else "refused"),
+            text_cell("✓ passed" if gate.get("passed") else "✕ refused"),
         ]
         for gate in gates
     ]

@@ -9,158 +9,65 @@
     return element;
   };
 
-  // ---- colours: CSS decides, charts follow -------------------------------------------------------------------------
-  const probe = document.body.appendChild(make("span", "", { hidden: "" }));
-  const resolved = (name) => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const readTheme = () => ({ ink: resolved("ink"), quiet: resolved("quiet"), line: resolved("line"), card: resolved("card") });
-  let theme = readTheme();
-  const faint = (colour, share) => {
-    const [r, g, b] = colour.startsWith("#")
-      ? [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16))
-      : colour.match(/[\d.]+/g).map(Number);
-    return `rgba(${r},${g},${b},${share})`;
-  };
-
   // ---- charts ------------------------------------------------------------------------------------------------------
-  const look = (style) => {
-    const { colours, dashes, symbols, named } = data.style;
-    const known = typeof style === "number"
-      ? { colour: colours[style % colours.length], dash: dashes[style % dashes.length], symbol: symbols[style % symbols.length] }
-      : named[style];
-    return { ...known, colour: { ink: theme.ink, quiet: theme.quiet }[known.colour] || known.colour };
+  const specOf = (id) => {
+    const spec = data.charts[id];
+    return { ...spec, series: spec.series || data.charts[spec.series_of].series };
   };
-  const hover = (spec, series) => {
-    const format = (axis) => (axis.percent ? ":.2~%" : axis.scale === "category" ? "" : ":.4~g");
-    const x = spec.x.one_minus ? "%{customdata}" : `%{x${format(spec.x)}}`;
-    const y = `%{y${format(spec.y)}}`;
-    if (series.labels) return `%{text}<br>${x}, ${y}<extra></extra>`;
-    return spec.horizontal ? `%{y}: ${x}<extra></extra>` : `${x}, ${y}<extra>%{fullData.name}</extra>`;
-  };
-  // Plotly reads <b>, <a> and the like as markup; names are text.
-  const literal = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const charts = new Map();
+  for (const element of document.querySelectorAll("[data-chart]")) {
+    const chart = Chart.create(element, specOf(element.dataset.chart));
+    pointing(chart);
+    charts.set(element, chart);
+  }
+  const within = (element) => [...element.querySelectorAll("[data-chart]")].map((one) => charts.get(one));
+  // Charts of a panel show the same methods and share a legend; small ones are explained once for all.
+  for (const panel of document.querySelectorAll(".panel")) panel.prepend(Chart.legend(within(panel)));
+  for (const [element, chart] of charts) {
+    if (chart.spec.series.length > 1 && !chart.spec.horizontal && !element.closest(".panel, .small")) element.after(Chart.legend([chart]));
+  }
 
-  const traces = (spec, series, position) => {
-    const { colour, dash, symbol, width = 2 } = look(series.style);
-    const trace = {
-      type: "scatter", name: literal(series.name), x: series.x, y: series.y, hovertemplate: hover(spec, series),
-      text: series.labels && series.labels.map(literal), customdata: spec.x.one_minus ? series.x.map((v) => `W ${(1 - v).toPrecision(4)}`) : undefined,
-    };
-    if (series.kind === "bar") {
-      const label = series.text && series.text.map(literal);
-      return [{ ...trace, type: "bar", orientation: spec.horizontal ? "h" : "v", marker: { color: colour }, text: label,
-        y: spec.horizontal ? series.y.map(literal) : series.y, textposition: label ? "outside" : "none", cliponaxis: false, textfont: { color: theme.ink } }];
-    }
-    if (series.kind === "points") {
-      return [{ ...trace, mode: "markers", marker: { color: faint(colour, 0.65), size: series.x.length > 400 ? 4 : 6, symbol } }];
-    }
-    const line = { color: colour, dash, width };
-    if (series.kind === "steps") {
-      const filled = spec.series_count === 1;
-      return [{ ...trace, mode: "lines", line: { ...line, shape: "hv" }, fill: filled ? "tozeroy" : "none", fillcolor: faint(colour, 0.25) }];
-    }
-    if (series.kind === "band") {
-      const edge = { ...trace, mode: "lines", line: { width: 0 }, legendgroup: `band${position}`, hoverinfo: "skip", hovertemplate: undefined };
-      return [{ ...edge, y: series.low, showlegend: false }, { ...edge, fill: "tonexty", fillcolor: faint(colour, 0.28) }];
-    }
-    return [{ ...trace, mode: "lines", line }];
-  };
-
-  const axis = (given) => {
-    const made = {
-      title: { text: given.title, font: { size: 12, color: theme.quiet }, standoff: 10 }, automargin: given.scale === "category", ticklabeloverflow: "allow", gridcolor: theme.line,
-      linecolor: theme.line, zerolinecolor: theme.line, tickfont: { size: 11, color: theme.quiet }, type: given.scale,
-    };
-    if (given.order) Object.assign(made, { categoryorder: "array", categoryarray: given.order.map(literal) });
-    if (given.range) made.range = given.scale === "log" ? given.range.map(Math.log10) : given.range;
-    if (given.percent) made.tickformat = ".3~%";
-    if (given.scale === "log") Object.assign(made, { dtick: 1, exponentformat: "none" });
-    if (given.one_minus) {
-      made.tickvals = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5, 0.9];
-      made.ticktext = made.tickvals.map((v) => String(+(1 - v).toFixed(5)));
-    }
-    return made;
-  };
-
-  const coarse = matchMedia("(pointer: coarse)").matches;
-  // Margins are reckoned here: left to Plotly, it lays every chart out several times over.
-  const LETTER = 6.4;
-  const legendRows = (spec, width) => {
-    if (spec.series_count < 2) return 0;
-    const entry = 52 + LETTER * Math.max(...spec.series.map((series) => series.name.length));
-    return Math.ceil(spec.series_count / Math.max(1, Math.floor((width - 40) / entry)));
-  };
-  const margin = (spec, width) => ({
-    l: spec.horizontal ? 8 : 64, r: 18, t: 14, b: 48 + (spec.series_count > 1 ? 10 + 19 * legendRows(spec, width) : 0), autoexpand: spec.horizontal,
-  });
-  const layout = (spec, width) => ({
-    width, height: spec.height, margin: margin(spec, width), paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: theme.ink }, xaxis: axis(spec.x), yaxis: axis(spec.y),
-    showlegend: spec.series_count > 1, legend: { orientation: "h", yref: "container", y: 0.01, yanchor: "bottom", xref: "container", x: 0.5, xanchor: "center", font: { size: 11, color: theme.ink } },
-    bargap: spec.horizontal ? 0.35 : 0.04, barmode: "overlay", hovermode: "closest", dragmode: coarse ? false : "zoom",
-    hoverlabel: { bgcolor: theme.card, bordercolor: theme.quiet, font: { color: theme.ink, size: 12 } },
-  });
-
-  const charts = [...document.querySelectorAll("[data-chart]")];
-  const specOf = (element) => {
-    const spec = data.charts[element.dataset.chart];
-    const series = spec.series || data.charts[spec.series_of].series;
-    return { ...spec, series, series_count: series.length };
-  };
-  const draw = (element, width) => {
-    const spec = specOf(element);
-    const lines = spec.series.flatMap((series, position) => traces(spec, series, position));
-    return Plotly.react(element, lines, layout(spec, width || element.clientWidth - 2 || 600), {
-      displayModeBar: false, displaylogo: false, responsive: false, showTips: false, scrollZoom: false,
-    });
-  };
-  const drawAll = (width) => charts.forEach((element) => draw(element, width));
-
-  // One chart at a time, what is in sight first, so that the page can be read and scrolled from the first moment.
+  // What is in sight first, a few at a time, so that the page can be read and scrolled from the first moment.
   const distance = (element) => {
     if (element.closest(".away")) return Infinity;
     const box = element.getBoundingClientRect();
     return Math.max(0, box.top - innerHeight, -box.bottom);
   };
-  const waiting = charts.map((element) => [distance(element), element]).sort(([a], [b]) => (a === b ? 0 : a - b));
-  const next = () => {
-    const [away, element] = waiting.shift() || [Infinity];
-    // What is in sight, and a screen more.
-    if (away > innerHeight) root.dataset.shown = "true";
-    if (!element) {
-      root.dataset.ready = "true";
-      return;
-    }
-    draw(element);
-    setTimeout(next, 0);
+  const waiting = [...charts.keys()].map((element) => [distance(element), element]).sort(([a], [b]) => (a === b ? 0 : a - b));
+  const drawSome = () => {
+    const until = performance.now() + 25;
+    do {
+      const [away, element] = waiting.shift() || [Infinity];
+      if (away > 0) root.dataset.shown = "true";
+      if (!element) {
+        root.dataset.ready = "true";
+        return;
+      }
+      Chart.draw(charts.get(element));
+    } while (performance.now() < until);
+    setTimeout(drawSome, 0);
   };
-  requestAnimationFrame(() => setTimeout(next, 0));
+  drawSome();
+  const drawAll = () => charts.forEach((chart) => { if (chart.element.clientWidth !== chart.width) Chart.draw(chart); });
 
-  let widthBefore = innerWidth;
   let pending;
   addEventListener("resize", () => {
-    if (innerWidth === widthBefore) return;
-    widthBefore = innerWidth;
     clearTimeout(pending);
-    pending = setTimeout(() => drawAll(), 150);
+    pending = setTimeout(drawAll, 100);
   });
 
   // ---- light, dark, paper ------------------------------------------------------------------------------------------
-  const repaint = (width) => {
-    theme = readTheme();
-    drawAll(width);
-  };
   const system = matchMedia("(prefers-color-scheme: dark)");
   document.querySelector(".theme").addEventListener("click", () => {
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
     root.dataset.theme = dark ? "light" : "dark";
-    repaint();
   });
-  system.addEventListener("change", () => repaint());
-  const paper = matchMedia("print");
-  paper.addEventListener("change", () => repaint());
+  // A sheet has room for two charts beside each other, or one across; the letters keep their size.
+  addEventListener("beforeprint", () => charts.forEach((chart) => {
+    const wide = !chart.element.closest(".grid:not(.single)");
+    Chart.draw(chart, { width: wide ? 680 : 330, height: Math.min(chart.spec.height, 260) });
+  }));
+  addEventListener("afterprint", () => charts.forEach((chart) => Chart.draw(chart)));
 
   // ---- tabs --------------------------------------------------------------------------------------------------------
   for (const list of document.querySelectorAll("[role=tablist]")) {
@@ -173,7 +80,7 @@
         document.getElementById(tab.getAttribute("aria-controls")).classList.toggle("away", !selected);
       }
       const panel = document.getElementById(chosen.getAttribute("aria-controls"));
-      panel.querySelectorAll("[data-chart]").forEach((element) => draw(element));
+      within(panel).forEach((chart) => { if (chart.element.clientWidth !== chart.width) Chart.draw(chart); });
     };
     tabs.forEach((tab, position) => {
       tab.addEventListener("click", () => show(tab));
