@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from ghost_ray import safe_yaml
 from ghost_ray.errors import InputError, nearest, one_line
 
 _MAX_CONFIG_BYTES = 1 << 20
@@ -53,6 +53,8 @@ def _words(value: Any) -> Any:
     """A list, or one string with commas, as a tuple of words."""
     if isinstance(value, str):
         value = [value]
+    if not isinstance(value, list | tuple):
+        return value
     return tuple(w.strip() for item in value for w in str(item).split(",") if w.strip())
 
 
@@ -62,10 +64,12 @@ def _plain_name(name: str) -> str:
     return name
 
 
-def _actors(text: str | None) -> str | None:
-    if text is None:
+def _actors(value: Any) -> Any:
+    """``MIN:MAX`` or one number, which YAML gives as such."""
+    if value is None:
         return None
-    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    text = str(value)
+    match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", text)
     if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < int(match[1])):
         raise ValueError("is not MIN:MAX with 1 ≤ MIN ≤ MAX, for example 1:8")
     return text
@@ -109,7 +113,7 @@ class NetworkConfig(BaseModel):
         None, description="Local .safetensors or .pth checkpoint; default: timm's pretrained weights."
     )
     batch_size: int = Field(64, ge=1, le=65536, description="Images a forward pass.")
-    actors: Annotated[str | None, AfterValidator(_actors), Metavar("MIN:MAX")] = Field(
+    actors: Annotated[str | None, BeforeValidator(_actors), Metavar("MIN:MAX")] = Field(
         None, description="Size of the pool of embedding actors; default: what the cluster has room for."
     )
     gpus_per_actor: float | None = Field(
@@ -276,10 +280,10 @@ def load_yaml(path: str, field: str = "--config") -> dict[str, Any]:
         if os.path.getsize(path) > _MAX_CONFIG_BYTES:
             raise ValueError(f"is larger than {_MAX_CONFIG_BYTES >> 20} MiB")
         with open(path, encoding="utf-8") as handle:
-            content = yaml.safe_load(handle)
+            content = safe_yaml.load(handle.read())
     except FileNotFoundError:
         raise InputError(field, path, "does not exist", "name a YAML file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(field, path, f"cannot be read: {one_line(error)}", "write it as YAML `key: value`") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(field, path, "is not a YAML mapping", "write it as `key: value` lines")

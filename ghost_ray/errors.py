@@ -32,7 +32,7 @@ class InputError(GhostRayError):
     def __init__(self, field: str, value: object, problem: str, hint: str = "") -> None:
         self.field, self.value, self.problem, self.hint = field, value, problem, hint
         shown = one_line(value)
-        super().__init__(f"{field} {shown!r}: {one_line(problem)}" + (f" — {one_line(hint)}" if hint else ""))
+        super().__init__(f"{one_line(field)} {shown!r}: {one_line(problem)}" + (f" — {one_line(hint)}" if hint else ""))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
         # Ray carries exceptions between processes; the default would replay only the message.

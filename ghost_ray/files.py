@@ -7,11 +7,12 @@ import ctypes
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from ghost_ray.errors import InputError, one_line
 MANIFEST = "manifest.json"
 _RENAME_EXCHANGE = 2
 _MAX_JSON_BYTES = 64 << 20
+_MAX_JSON_DEPTH = 64
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # of a surrogate pair; Python would let it in and not out
 
 
 def is_local(uri: str) -> bool:
@@ -51,7 +54,18 @@ def resolve(uri: str | os.PathLike[str], field: str = "path") -> tuple[fs.FileSy
 
 def join(uri: str, *parts: str) -> str:
     """``uri`` with ``parts`` below it, in the notation ``uri`` came in."""
-    return "/".join([uri.rstrip("/"), *parts])
+    return beside(uri, "".join(f"/{part}" for part in parts))
+
+
+def beside(uri: str, suffix: str) -> str:
+    """``uri`` with ``suffix`` at the end of its name; options of the store, ``?scheme=http``, stay at the very end."""
+    place, mark, options = (uri, "", "") if is_local(uri) else uri.partition("?")
+    return f"{place.rstrip('/')}{suffix}{mark}{options}"
+
+
+def name_of(uri: str) -> str:
+    """The last part of the place that ``uri`` names."""
+    return resolve(uri)[1].rpartition("/")[2]
 
 
 def redact(text: str) -> str:
@@ -120,11 +134,40 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 
 def read_json(uri: str) -> Any:
-    """Parse a JSON file of bounded size; ValueError says in one line what is wrong with it."""
+    """Parse a JSON file of bounded size and depth; ValueError says in one line what is wrong with it.
+
+    What is read can be written again: no NaN, no infinity, no half of a character.
+    """
+    data = read_bytes(uri, limit=_MAX_JSON_BYTES)
     try:
-        return json.loads(read_bytes(uri, limit=_MAX_JSON_BYTES))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        value = json.loads(data, parse_constant=_no_number, parse_float=_finite)
+        if _HALF_CHARACTER.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"is not valid JSON ({one_line(error)})") from None
+    _refuse_depth(value)
+    return value
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _refuse_depth(value: Any) -> None:
+    layer, depth = [value], 0
+    while layer := [child for outer in layer for child in _children(outer) if isinstance(child, dict | list)]:
+        depth += 1
+        if depth > _MAX_JSON_DEPTH:
+            raise ValueError(f"is nested more than {_MAX_JSON_DEPTH} deep")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def write_json(uri: str, value: Any) -> None:
@@ -171,7 +214,7 @@ class OutputFolder:
         self._local = isinstance(self._fs, fs.LocalFileSystem)
         parent, name = os.path.split(self._path)
         self._staging_path = os.path.join(parent, f".{name}.partial") if self._local else f"{self._path}.partial"
-        self.staging = self._staging_path if self._local else f"{self.uri}.partial"
+        self.staging = self._staging_path if self._local else beside(self.uri, ".partial")
         self._lock: int | None = None
         self.check()
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ghost_ray import __version__
 from ghost_ray.errors import InputError, one_line
@@ -17,6 +17,7 @@ FORMAT_VERSION = 1
 # Beyond these a manifest is taken for broken or hostile rather than allocated for.
 MAX_CLASSES = 10_000_000
 MAX_DIMENSIONS = 1_000_000
+MAX_CELLS = 1 << 32
 
 Kind = Literal["store", "model", "audit", "evaluation", "demo", "version"]
 
@@ -24,7 +25,7 @@ Kind = Literal["store", "model", "audit", "evaluation", "demo", "version"]
 class Part(BaseModel):
     """A part of a manifest: immutable; keys of later format versions are carried along unread."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
 
 class Network(Part):
@@ -37,6 +38,12 @@ class Network(Part):
     preprocessing: dict[str, Any] = {}
     restricted_to: list[int] | None = None  # the classes kept of a head that was narrowed
 
+    @model_validator(mode="after")
+    def _allocatable(self) -> Network:
+        if self.classes * self.dimensions > MAX_CELLS:
+            raise ValueError(f"{self.classes} classes × {self.dimensions} dimensions are more than {MAX_CELLS:,}")
+        return self
+
     def describe(self) -> str:
         digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
         return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest})"
@@ -44,7 +51,6 @@ class Network(Part):
     def same_as(self, other: Network) -> bool:
         """Whether both are one network; where a digest is not known, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
-        shapes = shapes and self.restricted_to == other.restricted_to
         shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
             return shapes and self.weights_sha256 == other.weights_sha256

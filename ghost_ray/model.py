@@ -69,9 +69,10 @@ class Model:
             return None
         try:
             content = read_json(where)
-            if not isinstance(content, dict) or not np.isfinite(content["threshold"]):
-                raise ValueError("holds no finite threshold")
-        except (ValueError, KeyError, TypeError) as error:
+            if not isinstance(content, dict) or not isinstance(content.get("threshold"), int | float):
+                raise ValueError("holds no threshold")
+            float(content["threshold"])
+        except (ValueError, OverflowError, OSError) as error:
             raise InputError("MODEL", redact(self.uri), f"{THRESHOLDS}: {one_line(error)}", "choose it again") from None
         return content
 

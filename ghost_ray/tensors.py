@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import kind_of, output_file, read_bytes, redact
+from ghost_ray.files import kind_of, name_of, output_file, read_bytes, redact
 
 _MAX_BYTES = 64 << 30
 _NAMES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "u1": "U8", "b1": "BOOL"}
@@ -19,7 +19,7 @@ _NAMES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "u1":
 
 def read_tensors(where: str, field: str, shown: str) -> dict[str, np.ndarray]:
     """Read a safetensors file; a missing or malformed one is an InputError naming it."""
-    name = where.rsplit("/", 1)[-1]
+    name = name_of(where)
     if kind_of(where) != "file":
         raise InputError(field, redact(shown), f"{name} is missing", "make the folder again")
     try:

@@ -198,10 +198,14 @@ def test_load_survives_a_prune_between_pointer_and_model(tmp_path: Path, monkeyp
         (b"{", "not valid JSON"),
         (b"[]", "dictionary"),
         (b'{"version": "0001-000000000000"}', "history"),
-        (b'{"version": "x", "history": [{"version": "../../x", "previous": null, "at": "", "by": "refit"}]}', "no ver"),
+        (
+            b'{"version": "x", "history": '
+            b'[{"version": "../../x", "previous": null, "at": "2026-01-01T00:00:00Z", "by": "refit"}]}',
+            "no version id",
+        ),
         (
             b'{"version": "0001-00000000000f", "history": '
-            b'[{"version": "0001-000000000000", "previous": null, "at": "", "by": "refit"}]}',
+            b'[{"version": "0001-000000000000", "previous": null, "at": "2026-01-01T00:00:00Z", "by": "refit"}]}',
             "last of its history",
         ),
     ],

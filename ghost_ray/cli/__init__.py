@@ -115,12 +115,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if os.environ.get("GHOST_RAY_DEBUG"):
             raise
-        problem = f"{type(error).__name__}: {one_line(error)}"
-        code = _fail(words, f"{problem} (unexpected; GHOST_RAY_DEBUG=1 shows where)", 1)
+        code = _fail(words, _describe(error), 1)
     sys.stdout.flush()
     if code in (_INTERRUPTED, _TERMINATED):
         _leave_at_once(code)
     raise SystemExit(code)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError):  # a full disk, a store that does not answer
+        return f"{one_line(error)} — nothing half-finished was published; with that mended, run the same command again"
+    return f"{type(error).__name__}: {one_line(error)} (unexpected; GHOST_RAY_DEBUG=1 shows where)"
 
 
 def _leave_at_once(code: int) -> NoReturn:

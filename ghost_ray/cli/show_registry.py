@@ -8,20 +8,33 @@ from rich.console import Console
 from rich.markup import escape
 
 from ghost_ray.cli.show import Result, renders
+from ghost_ray.errors import one_line
 from ghost_ray.progress import clock
+from ghost_ray.registry.locks import describe
+
+
+def plain(value: object) -> str:
+    """What a registry's files say, as text that moves no cursor and colours nothing."""
+    return escape(one_line(value))
 
 
 @renders("registry list")
 def _list(result: Result, console: Console) -> None:
     if not result["versions"]:
-        console.print(f"No version in {escape(result['root'])} yet")
+        console.print(f"No version in {plain(result['root'])} yet")
         return
     rows = [("Version", "Role", "Created", "Accuracy", "Rejected", "AUOSCR", "Network")]
     for version in result["versions"]:
-        refused = f"refused: {', '.join(version['refused_by'])}" if version["refused_by"] else ""
+        refused = plain(f"refused: {', '.join(version['refused_by'])}") if version["refused_by"] else ""
         figures = _figures(version["summary"])
         rows.append(
-            (version["version"], version["role"] or refused, version["created"], *figures, escape(version["network"]))
+            (
+                version["version"],
+                version["role"] or refused,
+                plain(version["created"]),
+                *figures,
+                plain(version["network"]),
+            )
         )
     # Lines rather than a table: ids stay whole however narrow the terminal is.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -32,15 +45,15 @@ def _list(result: Result, console: Console) -> None:
 @renders("registry show")
 def _show(result: Result, console: Console) -> None:
     accuracy, rejected, auoscr = _figures(result["summary"])
-    console.print(f"[bold]{result['version']}[/]  {result['role'] or ''}  created {result['created']}")
-    console.print(f"Network   {escape(result['network'])}, {result['rows']:,} samples")
+    console.print(f"[bold]{result['version']}[/]  {result['role'] or ''}  created {plain(result['created'])}")
+    console.print(f"Network   {plain(result['network'])}, {result['rows']:,} samples")
     console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
     for gate in result["gates"]:
-        console.print(f"Gate      {'passed ' if gate['passed'] else 'REFUSED'} {escape(gate['text'])}")
+        console.print(f"Gate      {'passed ' if gate['passed'] else 'REFUSED'} {plain(gate['text'])}")
     drift = result["drift"]
     if drift and drift.get("previous"):
-        console.print(f"Changed   {', '.join(drift['changed'])} since {drift['previous']}")
-    console.print(f"Folder    {escape(result['folder'])}")
+        console.print(f"Changed   {plain(', '.join(drift['changed']))} since {plain(drift['previous'])}")
+    console.print(f"Folder    {plain(result['folder'])}")
 
 
 @renders("registry promote")
@@ -65,20 +78,27 @@ def _prune(result: Result, console: Console) -> None:
 def _status(result: Result, console: Console) -> None:
     now = result["current"]
     if now is None:
-        console.print(f"No current version in {escape(result['root'])}")
+        console.print(f"No current version in {plain(result['root'])}")
     else:
         accuracy, rejected, auoscr = _figures(now["summary"])
-        console.print(f"Current   [bold]{now['version']}[/] for {_age(now['age_seconds'])} (since {now['promoted']})")
-        console.print(f"Network   {escape(now['network'])}")
+        console.print(
+            f"Current   [bold]{now['version']}[/] for {_age(now['age_seconds'])} (since {plain(now['promoted'])})"
+        )
+        console.print(f"Network   {plain(now['network'])}")
         console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
     if result["running"] is not None:
-        holder = {key: value for key, value in result["running"].items() if value}
-        console.print(f"Running   {escape(', '.join(f'{key} {value}' for key, value in holder.items()))}")
+        console.print(f"Running   {plain(describe(result['running']))}")
     if result["held"]:
-        console.print(f"Held      {', '.join(result['held'])}: rolled back, promoted by hand only")
+        console.print(f"Held      {plain(', '.join(result['held']))}: rolled back, promoted by hand only")
     for attempt in result["attempts"]:
-        reason = f": {escape(str(attempt['reason']))}" if attempt.get("reason") else ""
-        console.print(f"Refit     {attempt.get('started')}  {attempt.get('outcome')}{reason}")
+        console.print(f"Refit     {plain(_attempt(attempt))}")
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    started, outcome, version, job = (attempt.get(name) or "–" for name in ("started", "outcome", "version", "job"))
+    # That nothing changed is all there is to say of most.
+    reason = f": {attempt['reason']}" if attempt.get("reason") and outcome != "up to date" else ""
+    return f"{started}  {outcome!s:<11}  {version!s:<17}  {job}{reason}"
 
 
 @renders("refit")
@@ -88,7 +108,7 @@ def _refit(result: Result, console: Console) -> None:
         console.print(f"Promoted [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
         console.print(f"Accuracy {accuracy}, rejected by the audit {rejected}, AUOSCR {auoscr}")
     else:
-        console.print(escape(result["reason"]))
+        console.print(plain(result["reason"]))
 
 
 def _figures(summary: dict[str, Any]) -> tuple[str, str, str]:
@@ -96,7 +116,7 @@ def _figures(summary: dict[str, Any]) -> tuple[str, str, str]:
         return "–" if value is None else f"{value:.2%}"
 
     auoscr = summary.get("auoscr") or {}
-    shown = ", ".join(f"{escape(name)} {value:.4f}" for name, value in auoscr.items()) or "–"
+    shown = ", ".join(f"{plain(name)} {value:.4f}" for name, value in auoscr.items()) or "–"
     return percent(summary.get("accuracy")), percent(summary.get("rejected_fraction")), shown
 
 

@@ -8,21 +8,21 @@ import numpy as np
 
 from ghost_ray.model import Model
 from ghost_ray.refit.inputs import changed_parts
-from ghost_ray.registry import VersionManifest
+from ghost_ray.registry import Summary, VersionManifest
 
 _WORST = 20
 
 
 def drift(
     version: str,
-    summary: dict[str, Any],
+    summary: Summary,
     parts: dict[str, str],
     model: Model,
     previous: VersionManifest | None,
     previous_model: Model | None,
 ) -> dict[str, Any]:
     """The content of ``drift.json``; pairs are [before, now], None where there is nothing to name."""
-    before = previous.summary if previous else {}
+    before: Summary = previous.summary if previous else {}
     sets = [*(before.get("auoscr") or {}), *(summary.get("auoscr") or {})]
     names, names_before = _fitted_classes(model), _fitted_classes(previous_model)
     return {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ghost_ray.refit_config import GatesSection
+from ghost_ray.registry import AnsweredGate, Summary
 
 _ROUNDING = 1e-12
 
@@ -24,18 +24,25 @@ class Gate:
         """What could not be measured does not pass."""
         return self.value is not None and self.value <= self.limit + _ROUNDING
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "passed": self.passed}
+    def answered(self) -> AnsweredGate:
+        """As a version's manifest keeps it."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "limit": self.limit,
+            "text": self.text,
+            "passed": self.passed,
+        }
 
 
-def evaluate_gates(limits: GatesSection, new: dict[str, Any], old: dict[str, Any] | None) -> list[Gate]:
+def evaluate_gates(limits: GatesSection, new: Summary, old: Summary | None) -> list[Gate]:
     """The gates that apply to a version.
 
     Parameters
     ----------
     limits : GatesSection
         A limit of None is not asked.
-    new, old : dict
+    new, old : Summary
         Summaries of the version and of the current one (None where there is none): ``accuracy``, ``accuracy_on``,
         ``rejected_fraction``, ``auoscr`` by unknown set, ``classes_without_gaussian``, and ``threshold_problem``
         where no threshold could be chosen. What only one of the two has cannot be compared, and is not.
@@ -52,9 +59,10 @@ def evaluate_gates(limits: GatesSection, new: dict[str, Any], old: dict[str, Any
         gates.append(Gate("accept_known", None, 0, text))
     if old is None:
         return gates
-    comparable = new.get("accuracy_on") == old.get("accuracy_on") and None not in (new["accuracy"], old["accuracy"])
-    if limits.max_accuracy_drop is not None and comparable:
-        gates.append(_drop("max_accuracy_drop", "accuracy", old["accuracy"], new["accuracy"], limits.max_accuracy_drop))
+    if limits.max_accuracy_drop is not None and new.get("accuracy_on") == old.get("accuracy_on"):
+        was, is_now = old.get("accuracy"), new.get("accuracy")
+        if was is not None and is_now is not None:
+            gates.append(_drop("max_accuracy_drop", "accuracy", was, is_now, limits.max_accuracy_drop))
     if limits.max_auoscr_drop is not None:
         before, now = old.get("auoscr") or {}, new.get("auoscr") or {}
         gates += [

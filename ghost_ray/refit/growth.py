@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ghost_ray.arrange import arrange
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import InputError
-from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, resolve
+from ghost_ray.files import MANIFEST, OutputFolder, beside, join, kind_of, name_of, resolve
 from ghost_ray.manifest import provenance
 from ghost_ray.store import FAILURES, Store, StoreManifest, finish_store, row_schema, write_failures, write_head
 
@@ -39,7 +39,7 @@ def extract_growing(config: ExtractConfig, base: str | None) -> None:
         extract(config, plan)
         return
     new = plan.items.filter(pc.invert(pc.is_in(plan.items["key"], _keys(store))))
-    delta = config.model_copy(update={"out": _place_of_new(config.out, _name(store))})
+    delta = config.model_copy(update={"out": _place_of_new(config.out, name_of(store.uri))})
     if kind_of(join(delta.out, MANIFEST)) != "file":
         extract(delta, dataclasses.replace(plan, items=new))
     _join_stores(config, store, Store.open(delta.out))
@@ -56,18 +56,14 @@ def grown_from(store: Store) -> tuple[str, Store] | None:
 
 def _place_of_new(store: str, base: str) -> str:
     # Named after the base as well: what is new depends on what was there.
-    return f"{store}.since-{base}"
-
-
-def _name(store: Store) -> str:
-    return store.uri.rpartition("/")[2]
+    return beside(store, f".since-{base}")
 
 
 def _fitting(base: str, config: ExtractConfig, plan: Any, items: pa.Table) -> Store | None:
     """The old store, if every one of its rows would come out the same today and there are new ones."""
     try:
         store = Store.open(base)
-        filesystem, path = resolve(base + LISTING)
+        filesystem, path = resolve(beside(base, LISTING))
         before = pq.read_table(path, filesystem=filesystem, schema=items.schema)
     except (InputError, OSError, pa.ArrowException):
         return None
@@ -82,7 +78,7 @@ def _fitting(base: str, config: ExtractConfig, plan: Any, items: pa.Table) -> St
 
 
 def _write_listing(out: str, items: pa.Table) -> None:
-    filesystem, path = resolve(out + LISTING)
+    filesystem, path = resolve(beside(out, LISTING))
     filesystem.create_dir(path.rpartition("/")[0], recursive=True)
     pq.write_table(items, path, filesystem=filesystem)
 
@@ -110,7 +106,7 @@ def _join_stores(config: ExtractConfig, old: Store, new: Store) -> None:
             rows=sum(file.rows for file in written),
             layout="clustered",
             files=written,
-            grown_from=_name(old),
+            grown_from=name_of(old.uri),
         )
         finish_store(output.staging, manifest)
         output.publish()

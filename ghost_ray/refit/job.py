@@ -17,7 +17,7 @@ from ghost_ray.refit.inputs import Inputs, changed_parts, read_inputs
 from ghost_ray.refit.log import Log
 from ghost_ray.refit.stages import STORES, Stages
 from ghost_ray.refit_config import RefitConfig
-from ghost_ray.registry import Pointer, VersionManifest
+from ghost_ray.registry import AnsweredGate, Pointer, Summary, VersionManifest
 from ghost_ray.registry.commands import remove_old
 
 # Two that start at the same moment step back from each other on an object store; this long one of them tries again.
@@ -160,9 +160,9 @@ def _model_of(root: str, version: VersionManifest | None) -> Model | None:
     return None if version is None else Model.open(join(registry.version_folder(root, version.version), "model"))
 
 
-def _ask(config: RefitConfig, summary: dict[str, Any], current: VersionManifest | None) -> list[dict[str, Any]]:
+def _ask(config: RefitConfig, summary: Summary, current: VersionManifest | None) -> list[AnsweredGate]:
     old = None if current is None else current.summary
-    return [gate.as_dict() for gate in evaluate_gates(config.gates, summary, old)]
+    return [gate.answered() for gate in evaluate_gates(config.gates, summary, old)]
 
 
 def _write_report(folder: str, log: Log) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from ghost_ray.errors import one_line
 from ghost_ray.manifest import now
 from ghost_ray.progress import say
+from ghost_ray.registry import Summary
 
 
 def job_id() -> str:
@@ -49,10 +50,14 @@ class Log:
         self.line("done", stage=name, seconds=round(took, 1), **facts)
         self._gauge("ghost_ray_refit_stage_seconds", "Seconds a stage of the last refit took", took, stage=name)
 
-    def figures(self, summary: dict[str, Any]) -> None:
+    def figures(self, summary: Summary) -> None:
         """The version's figures, for dashboards."""
-        values = {name: summary.get(name) for name in ("accuracy", "rejected_fraction", "classes_without_gaussian")}
-        values |= {f"auoscr.{name}": value for name, value in (summary.get("auoscr") or {}).items()}
+        values: dict[str, float | None] = {
+            "accuracy": summary.get("accuracy"),
+            "rejected_fraction": summary.get("rejected_fraction"),
+            "classes_without_gaussian": summary.get("classes_without_gaussian"),
+            **{f"auoscr.{name}": value for name, value in summary.get("auoscr", {}).items()},
+        }
         for name, value in values.items():
             if value is not None:
                 self._gauge("ghost_ray_refit_figure", "Figures of the last version made", float(value), figure=name)

@@ -5,8 +5,6 @@ Every job's result is whole or absent, so a refit killed anywhere finds what was
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
@@ -18,7 +16,7 @@ from ghost_ray.refit.growth import extract_growing, grown_from
 from ghost_ray.refit.inputs import FIT, KNOWN, Inputs, data_sections
 from ghost_ray.refit.log import Log
 from ghost_ray.refit_config import RefitConfig
-from ghost_ray.registry import WORK, VersionManifest, version_folder
+from ghost_ray.registry import WORK, Summary, VersionManifest, version_folder
 from ghost_ray.store import Store
 
 STORES = f"{WORK}/stores"
@@ -35,7 +33,7 @@ class Stages:
         self._ray = {"address": config.address, "num_cpus": config.num_cpus}
         self.stores = {role: inputs.store_name(role, config.network) for role in data_sections(config)}
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         """Everything from images to figures; returns the version's summary."""
         for role in self.stores:
             self._extract(role)
@@ -47,7 +45,10 @@ class Stages:
             # The stores are of this refit's own making: what is wrong with them is the network or the images.
             raise GateFailed(f"no version can be made: {error}") from None
         unusable = self._choose_threshold()
-        return {**self._summary(), **({"threshold_problem": unusable} if unusable else {})}
+        summary = self._summary()
+        if unusable:
+            summary["threshold_problem"] = unusable
+        return summary
 
     def model(self) -> Model:
         return Model.open(join(self._folder, "model"))
@@ -135,7 +136,7 @@ class Stages:
                 return error.problem
         return None
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> Summary:
         model = self.model()
         threshold = model.thresholds()
         audit = read_json(join(self._folder, "audit", "summary.json"))

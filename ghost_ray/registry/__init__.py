@@ -9,6 +9,8 @@ from ghost_ray.registry.pointer import Pointer, current, move, promoted, rolled_
 from ghost_ray.registry.versions import (
     VERSIONS,
     WORK,
+    AnsweredGate,
+    Summary,
     VersionManifest,
     find_by_fingerprint,
     new_id,
@@ -23,11 +25,13 @@ from ghost_ray.registry.versions import (
 __all__ = [
     "VERSIONS",
     "WORK",
+    "AnsweredGate",
     "Attempt",
     "Busy",
     "Loaded",
     "Lock",
     "Pointer",
+    "Summary",
     "VersionManifest",
     "current",
     "find_by_fingerprint",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from ghost_ray.errors import InputError
+from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import join, kind_of, read_json, redact, remove_tree
+from ghost_ray.manifest import Part
 from ghost_ray.refit_config import PromoteConfig, PruneConfig, RegistryConfig, ShowConfig, StatusConfig
 from ghost_ray.registry.attempts import last_attempts
 from ghost_ray.registry.locks import Busy, hold, holder
@@ -37,13 +38,12 @@ def show_version(config: ShowConfig) -> dict[str, Any]:
         raise InputError("VERSION", "", "there is no current version", "name one")
     version = resolve_id(config.root, config.version) if config.version else pointer.version  # type: ignore[union-attr]
     manifest = read_version(config.root, version)
-    where = join(version_folder(config.root, version), "drift.json")
     return {
         **_brief(manifest, pointer),
         "gates": manifest.gates,
         "inputs": manifest.inputs,
         "data": [part.model_dump(mode="json") for part in manifest.data],
-        "drift": read_json(where) if kind_of(where) == "file" else None,
+        "drift": _drift(config.root, version),
         "folder": redact(version_folder(config.root, version)),
     }
 
@@ -150,12 +150,29 @@ def _pointer(root: str) -> Pointer | None:
     return pointer
 
 
+class _Drift(Part):
+    """What is shown of a version's ``drift.json``."""
+
+    previous: str | None = None
+    changed: list[str] = []
+
+
+def _drift(root: str, version: str) -> dict[str, Any] | None:
+    where = join(version_folder(root, version), "drift.json")
+    if kind_of(where) != "file":
+        return None
+    try:
+        return _Drift.model_validate(read_json(where)).model_dump(mode="json")
+    except (ValueError, OSError) as error:
+        raise InputError("VERSION", version, f"drift.json {one_line(error)}", "restore the folder") from None
+
+
 def _name(pointer: Pointer | None) -> str | None:
     return None if pointer is None else pointer.version
 
 
 def _brief(manifest: VersionManifest, pointer: Pointer | None) -> dict[str, Any]:
-    refused = [gate["name"] for gate in manifest.gates if not gate.get("passed")]
+    refused = [gate["name"] for gate in manifest.gates if not gate["passed"]]
     return {
         "version": manifest.version,
         "created": manifest.created,

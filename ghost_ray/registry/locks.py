@@ -4,13 +4,15 @@ On a local file system the lock is an ``flock``: it ends with its process, howev
 such thing through pyarrow, nor a conditional write, so every contender writes a claim of its own and then lists the
 claims: who sees no other holds the lock, everybody else withdraws. Two can never both hold it, since of two claims
 the later writer lists the earlier one; that needs listings that show every finished write, which S3, GCS and Azure
-promise. A holder renews its claim; one not renewed for five minutes, by the store's own clock, is taken for dead.
+promise. A holder renews its claim; one not renewed for five minutes, by the store's own clock, is taken for dead, and
+one of this very machine as soon as its process is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import random
@@ -56,7 +58,7 @@ def hold(root: str, name: str, *, wait: float = 0.0, **about: Any) -> Iterator[L
     about : str
         What others are told of the holder, beside host, process and time.
     """
-    about = {"host": socket.gethostname(), "pid": os.getpid(), "since": now(), **about}
+    about = {"host": socket.gethostname(), "pid": os.getpid(), "machine": _machine(), "since": now(), **about}
     lock = _FileLock(root, name) if is_local(root) else _ClaimLock(root, name)
     deadline = time.monotonic() + wait
     while not lock.take(about):
@@ -168,7 +170,7 @@ class _ClaimLock:
         for claim in self._claims():
             with contextlib.suppress(OSError, ValueError):
                 found = read_json(join(self._folder, claim.base_name))
-                if isinstance(found, dict):
+                if isinstance(found, dict) and not _has_died(found):
                     return found
         return None
 
@@ -185,11 +187,19 @@ class _ClaimLock:
         present = max(claim.mtime for claim in claims)
         alive = []
         for claim in claims:
-            if (present - claim.mtime).total_seconds() > _EXPIRY_SECONDS:
+            if claim.base_name == self._own:
+                continue
+            if (present - claim.mtime).total_seconds() > _EXPIRY_SECONDS or self._is_dead(claim.base_name):
                 self._withdraw(claim.base_name)
-            elif claim.base_name != self._own:
+            else:
                 alive.append(claim)
         return alive
+
+    def _is_dead(self, name: str) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            about = read_json(join(self._folder, name))
+            return isinstance(about, dict) and _has_died(about)
+        return False
 
     def _claims(self) -> list[fs.FileInfo]:
         filesystem, path = resolve(self._folder)
@@ -200,6 +210,23 @@ class _ClaimLock:
         filesystem, path = resolve(join(self._folder, name))
         with contextlib.suppress(OSError):
             filesystem.delete_file(path)
+
+
+def _has_died(about: dict[str, Any]) -> bool:
+    """Whether a holder was of this very machine and its process is gone: a killed refit is followed at once."""
+    here, process = _machine(), about.get("pid")
+    known = here is not None and about.get("machine") == here and isinstance(process, int)
+    return known and not os.path.exists(f"/proc/{process}")
+
+
+@functools.cache
+def _machine() -> str | None:
+    """Names the set of processes that a process id belongs to: this boot of this machine, this container."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+            return f"{handle.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
 
 
 def _mapping(data: bytes) -> dict[str, Any]:

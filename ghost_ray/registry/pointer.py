@@ -6,10 +6,11 @@ in the same file and can therefore never disagree with it.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import join, kind_of, read_json, redact, write_json
@@ -24,12 +25,21 @@ _WAIT_SECONDS = 30.0
 By = Literal["refit", "promote", "rollback"]
 
 
+def _moment(text: str) -> str:
+    if datetime.datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no time zone")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, as `now` writes it
+
+
 class Move(Part):
     """One move of the pointer; ``previous`` is where a rollback from here leads."""
 
     version: str
     previous: str | None
-    at: str
+    at: Moment
     by: By
 
 

@@ -13,9 +13,11 @@ An id is a running number and the start of the fingerprint the version was made 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from pyarrow import fs
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from ghost_ray.errors import InputError
 from ghost_ray.files import MANIFEST, folders_in, join, redact, remove_tree, resolve
@@ -25,6 +27,34 @@ VERSIONS = "versions"
 WORK = "work"
 _ID = re.compile(r"[0-9]{4,12}-[0-9a-f]{12}")
 _STAGING = ".partial"
+# As in the manifest around them: keys of later format versions are carried along unread.
+_CARRIED = ConfigDict(extra="allow", allow_inf_nan=False)
+
+
+@with_config(_CARRIED)
+class Summary(TypedDict, total=False):
+    """A version's figures, as the gates, the drift and people are shown them; None where one could not be had."""
+
+    accuracy: float | None
+    accuracy_on: str
+    rejected_fraction: float | None
+    auoscr: dict[str, float]
+    classes_without_gaussian: int
+    threshold: float | None
+    threshold_problem: str
+    rows_used: int
+    failures: dict[str, int]
+
+
+@with_config(_CARRIED)
+class AnsweredGate(TypedDict):
+    """What a gate asked of a version and what came out."""
+
+    name: str
+    value: float | None
+    limit: float
+    text: str
+    passed: bool
 
 
 class VersionManifest(Manifest):
@@ -34,8 +64,8 @@ class VersionManifest(Manifest):
     version: str
     fingerprint: str
     inputs: dict[str, str] = {}
-    summary: dict[str, Any] = {}
-    gates: list[dict[str, Any]] = []
+    summary: Summary = {}
+    gates: list[AnsweredGate] = []
     previous: str | None = None
     stores: dict[str, str] = {}
 

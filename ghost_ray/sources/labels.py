@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
+from ghost_ray import safe_yaml
 from ghost_ray.errors import InputError, nearest, one_line
 from ghost_ray.files import resolve
 from ghost_ray.sources.base import Source, read_bytes
 
 UNKNOWN = -1
 _WNID = re.compile(r"n\d{8}")
-_INTEGER = re.compile(r"-?\d+")
+_INTEGER = re.compile(r"-?\d{1,18}")
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def load_classes(uri: str) -> dict[str, int]:
         if suffix == ".json":
             table = json.loads(text)
         elif suffix in (".yaml", ".yml"):
-            table = yaml.safe_load(text)
+            table = safe_yaml.load(text)
         else:
             table = _from_lines(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("--classes", uri, f"cannot be read: {one_line(error)}") from error
     if isinstance(table, list):
         if len({str(name) for name in table}) != len(table):

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
-from ghost_ray.manifest import Manifest, Part
+from ghost_ray.manifest import MAX_CLASSES, Manifest, Part
 
 HEAD = "head.safetensors"
 FAILURES = "failures.parquet"
@@ -21,16 +22,16 @@ FILE_BYTES = 256 << 20
 class RowGroup(Part):
     """One Parquet row group: how many rows, and the smallest and largest label in it."""
 
-    rows: int
-    first_label: int
-    last_label: int
+    rows: int = Field(ge=0)
+    first_label: int = Field(ge=UNKNOWN, lt=MAX_CLASSES)
+    last_label: int = Field(ge=UNKNOWN, lt=MAX_CLASSES)
 
 
 class RowFile(Part):
     """One file below ``rows/``."""
 
     name: str
-    rows: int
+    rows: int = Field(ge=0)
     groups: list[RowGroup]
 
 
@@ -42,7 +43,7 @@ class StoreManifest(Manifest):
     files: list[RowFile] | None = None
     class_names: list[str] | None = None
     has_head: bool = True
-    failures: int = 0
+    failures: int = Field(0, ge=0)
     seconds: dict[str, float] = {}
 
 

@@ -71,6 +71,8 @@ class Store:
             for file in files:
                 if file.name not in present:
                     raise InputError(field, redact(uri), f"rows/{file.name} is missing", "extract the store again")
+            if len({file.name for file in files}) != len(files):
+                raise InputError(field, redact(uri), "its manifest names a file twice", "extract the store again")
         counted = sum(file.rows for file in files)
         if counted != manifest.rows:
             raise InputError(
@@ -202,9 +204,10 @@ class Store:
         columns = [*narrow, *wide]
         try:
             with open_parquet(join(self.uri, "rows", piece.file)) as (file, source):
-                missing = set(columns) - set(file.schema_arrow.names)
-                if missing:
-                    raise KeyError(f"has no column {sorted(missing)[0]}")
+                names = file.schema_arrow.names
+                for column in columns:
+                    if names.count(column) != 1:
+                        raise KeyError(f"has {'two columns' if column in names else 'no column'} {column}")
                 for index in piece.groups:
                     if wide and groups[index].rows * self._row_bytes > 4 * GROUP_BYTES:
                         step = max(1, GROUP_BYTES // self._row_bytes)
@@ -262,6 +265,8 @@ class Store:
         """Refuse labels and predictions that are no classes, or not the ones promised for this piece."""
         for name in {"label", "pred", "key"}.intersection(table.column_names):
             self._refuse_nulls(table.column(name), name, piece, start)
+        if "key" in table.column_names and table.column("key").type != pa.string():
+            raise self.broken(piece.file, f"column key is {table.column('key').type}, string is needed")
         if "label" in table.column_names:
             self._check_classes(table, "label", UNKNOWN, self.classes - 1, "allowed are", piece, start)
             self._check_classes(
