@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 import ray.autoscaler
 import yaml
+from grafana import dashboard, metrics_on_the_dashboard
 
 from ghost_ray.config import build
 from ghost_ray.refit_config import RefitConfig
@@ -204,6 +206,20 @@ def test_the_configuration_beside_them_is_one_refit_accepts() -> None:
     assert mounted == "/etc/ghost-ray/refit.yaml"
 
 
+def test_all_nodes_run_the_ray_that_the_package_asks_for() -> None:
+    from packaging.requirements import Requirement
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    needed = next(Requirement(text) for text in declared if text.startswith("ray["))
+    named = {
+        version
+        for path in ("cluster.yaml", "deploy/Dockerfile", "deploy/rayjob.yaml", "deploy/raycronjob.yaml")
+        for version in re.findall(r"(?:rayproject/ray:|rayVersion: )(\d+\.\d+\.\d+)", (ROOT / path).read_text())
+    }
+    assert len(named) == 1
+    assert needed.specifier.contains(named.pop())
+
+
 def words(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
@@ -233,22 +249,17 @@ def test_no_file_holds_a_secret(path: str) -> None:
         assert not long
 
 
-METRICS = re.compile(r"ray_(ghost_ray_\w+)")
-
-
 def metric_names_in_code() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "ghost_ray").rglob("*.py"):
         text = path.read_text()
-        found |= {f"{name}_total" for name in re.findall(r"\bCounter\(\s*\"(ghost_ray_\w+)\"", text)}
-        found |= set(re.findall(r"(?:\bGauge|_gauge)\(\s*\"(ghost_ray_\w+)\"", text))
+        found |= {f"ray_{name}_total" for name in re.findall(r"\bCounter\(\s*\"(ghost_ray_\w+)\"", text)}
+        found |= {f"ray_{name}" for name in re.findall(r"(?:\bGauge|_gauge)\(\s*\"(ghost_ray_\w+)\"", text)}
     return found
 
 
 def test_the_dashboard_asks_for_the_metrics_the_jobs_emit() -> None:
-    dashboard = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())
-    targets = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    asked = {name for expression in targets for name in METRICS.findall(expression)}
-    assert asked == metric_names_in_code()
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    assert all(panel["datasource"]["uid"] == "${datasource}" for panel in dashboard["panels"])
+    assert metrics_on_the_dashboard() == metric_names_in_code()
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["datasource"]["uid"] == "${datasource}" for panel in panels)
