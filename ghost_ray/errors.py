@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# ``user:password@`` after ``://``; a secret may hold slashes, a bucket's name no colon.
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/@\s]*:[^@\s]*|[^/@\s]+)@")
+_SECRET_OPTIONS = re.compile(r"(?i)([?&](?:access_key|secret_key|session_token|token|password)=)[^&\s]*")
 
 
 class GhostRayError(Exception):
-    """Base of everything reported in one line, without a traceback."""
+    """Base of everything reported in one line, without a traceback; no URI in it shows its credentials."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(message))
 
 
 class InputError(GhostRayError):
@@ -31,8 +39,11 @@ class InputError(GhostRayError):
 
     def __init__(self, field: str, value: object, problem: str, hint: str = "") -> None:
         self.field, self.value, self.problem, self.hint = field, value, problem, hint
-        shown = one_line(value)
-        super().__init__(f"{one_line(field)} {shown!r}: {one_line(problem)}" + (f" — {one_line(hint)}" if hint else ""))
+        # Before it is shortened: half a URI does not look like one.
+        shown = one_line(redact(str(value)))
+        super().__init__(
+            f"{one_line(field)} {shown!r}: {one_line(redact(problem))}" + (f" — {one_line(hint)}" if hint else "")
+        )
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
         # Ray carries exceptions between processes; the default would replay only the message.
@@ -51,6 +62,11 @@ def one_line(value: object, limit: int = 300) -> str:
     """Any value as a single printable line, shortened in the middle where it is very long."""
     text = "".join(c if c.isprintable() else " " for c in str(value)).strip()
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+def redact(text: str) -> str:
+    """``text`` without the credentials of the URIs in it, fit for logs and manifests."""
+    return _SECRET_OPTIONS.sub(r"\1…", _CREDENTIALS.sub("", text))
 
 
 def nearest(name: str, allowed: Iterable[str], count: int = 1) -> str:

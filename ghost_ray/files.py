@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from ghost_ray.errors import InputError, one_line
+from ghost_ray.errors import InputError, one_line, redact
 
 MANIFEST = "manifest.json"
 _RENAME_EXCHANGE = 2
@@ -66,12 +66,6 @@ def beside(uri: str, suffix: str) -> str:
 def name_of(uri: str) -> str:
     """The last part of the place that ``uri`` names."""
     return resolve(uri)[1].rpartition("/")[2]
-
-
-def redact(text: str) -> str:
-    """A URI without the credentials that may stand in it, fit for logs and manifests."""
-    text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
-    return re.sub(r"(?i)([?&](?:access_key|secret_key|session_token|token|password)=)[^&\s]*", r"\1…", text)
 
 
 def kind_of(uri: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import pickle
 from pathlib import Path
 
 import pytest
 
-from ghost_ray.errors import InputError
-from ghost_ray.files import OutputFolder, output_file, read_json, redact, resolve, write_bytes, write_json
+from ghost_ray.errors import GateFailed, InputError, JobFailed
+from ghost_ray.files import OutputFolder, beside, join, output_file, read_json, redact, resolve, write_bytes, write_json
 
 
 def finished(folder: Path, text: str = "old") -> Path:
@@ -133,8 +134,33 @@ def test_bad_uris_are_told_apart(uri: str) -> None:
         resolve(uri, "--data")
 
 
-def test_credentials_never_reach_a_manifest() -> None:
-    shown = redact("s3://AKIAID:verysecret@bucket/key?region=x&secret_key=abc&session_token=t")
-    assert "verysecret" not in shown
-    assert "abc" not in shown
-    assert shown.startswith("s3://bucket/key?region=x")
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://AKIAID:verysecret@bucket/key", "s3://bucket/key"),
+        ("s3://AKIAID:very/secret+x@bucket/key", "s3://bucket/key"),
+        ("s3://AKIAID@bucket/key", "s3://bucket/key"),
+        ("s3://bucket/mail@home/key", "s3://bucket/mail@home/key"),
+        ("s3://b/k?region=x&secret_key=verysecret&token=verysecret", "s3://b/k?region=x&secret_key=…&token=…"),
+        ("cannot parse 's3://a:verysecret@b', nor 's3://c:verysecret@d'", "cannot parse 's3://b', nor 's3://d'"),
+    ],
+)
+def test_no_credentials_are_shown(uri: str, shown: str) -> None:
+    assert redact(uri) == shown
+    for error in (InputError("--data", uri, f"is {uri}"), JobFailed(f"lost {uri}"), GateFailed(uri)):
+        assert "secret" not in str(error).replace("secret_key", "")
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("uri", "below", "after"),
+    [
+        ("folder/", "folder/a/b", "folder.x"),
+        ("odd?name", "odd?name/a/b", "odd?name.x"),
+        ("s3://bucket/key", "s3://bucket/key/a/b", "s3://bucket/key.x"),
+        ("s3://bucket/key/?scheme=http", "s3://bucket/key/a/b?scheme=http", "s3://bucket/key.x?scheme=http"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, below: str, after: str) -> None:
+    assert join(uri, "a", "b") == below
+    assert beside(uri, ".x") == after

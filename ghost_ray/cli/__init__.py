@@ -20,7 +20,7 @@ from ghost_ray import __version__
 from ghost_ray.cli.commands import COMMANDS, GROUPS, Command
 from ghost_ray.cli.options import given, parameters, shared_parameters
 from ghost_ray.config import build
-from ghost_ray.errors import GhostRayError, nearest, one_line
+from ghost_ray.errors import GhostRayError, nearest, one_line, redact
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -148,5 +148,5 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _fail(words: list[str], message: str, code: int) -> int:
     command = next((word for word in words if not word.startswith("-")), "")
-    click.echo(f"{' '.join(['ghost-ray', command]).strip()}: {one_line(message, 1000)}", err=True)
+    click.echo(f"{' '.join(['ghost-ray', command]).strip()}: {one_line(redact(message), 1000)}", err=True)
     return code

@@ -45,7 +45,7 @@ def run(config: RefitConfig) -> dict[str, Any]:
     except BaseException as error:
         outcome = _outcome(error)
         with contextlib.suppress(OSError):  # what went wrong first is what the user is told
-            attempt.end(outcome, reason=one_line(error) or type(error).__name__)
+            attempt.end(outcome, reason=one_line(redact(str(error))) or type(error).__name__)
         log.line(outcome, reason=error)
         raise
     attempt.end(result["outcome"], version=result["version"], reason=result.get("reason"))

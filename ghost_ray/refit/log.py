@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ghost_ray.errors import one_line
+from ghost_ray.errors import one_line, redact
 from ghost_ray.manifest import now
 from ghost_ray.progress import say
 from ghost_ray.registry import Summary
@@ -72,5 +72,5 @@ class Log:
 
 
 def _value(value: Any) -> str:
-    text = one_line(value)
+    text = one_line(redact(str(value)))
     return text if re.fullmatch(r"[^\s\"=]+", text) else json.dumps(text, ensure_ascii=False)

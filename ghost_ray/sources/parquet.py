@@ -29,7 +29,7 @@ def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
     """Rows and labels of one file from its footer and its label column; no image is touched."""
     try:
         schema, label, labels = retried(filesystem, lambda: _labels(filesystem, posixpath.join(base, file)))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         return Scan(make_items([], [], []), [Failure(file, "read", read_error(error))])
     image_column(schema, file)
     rows = len(labels)
@@ -62,7 +62,7 @@ class ParquetReader:
             wanted = dict(zip(run["start"].to_pylist(), run["key"].to_pylist(), strict=True))
             try:
                 parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, file)))
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 yield from (Image(key, None, read_error(error)) for key in wanted.values())
                 continue
             with parquet:

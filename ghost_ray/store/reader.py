@@ -218,7 +218,7 @@ class Store:
                     vectors = {name: values for name, values in read.items() if values is not None}
                     rest = [name for name in columns if name not in vectors]
                     yield file.read_row_group(index, columns=rest, use_threads=False), vectors
-        except (OSError, pa.ArrowException, KeyError, IndexError) as error:
+        except (OSError, pa.ArrowException, LookupError, UnicodeDecodeError) as error:
             raise self.broken(piece.file, one_line(error).strip("'\"")) from None
 
     def read_labels(self) -> tuple[np.ndarray, np.ndarray]:
