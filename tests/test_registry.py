@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from registries import fingerprint, make_version
@@ -22,6 +23,7 @@ from ghost_ray import registry
 from ghost_ray.cli import main
 from ghost_ray.errors import InputError, JobFailed
 from ghost_ray.files import join, kind_of, read_json, write_json
+from ghost_ray.model import Model
 from ghost_ray.refit_config import PromoteConfig, PruneConfig, RegistryConfig, ShowConfig, StatusConfig
 from ghost_ray.registry import commands, locks
 
@@ -190,6 +192,25 @@ def test_load_survives_a_prune_between_pointer_and_model(tmp_path: Path, monkeyp
     real = registry.loading.current
     monkeypatch.setattr(registry.loading, "current", lambda uri: answers.pop() if answers else real(uri))
     assert ghost_ray.load(root).threshold == 3.0
+
+
+def test_a_version_removed_while_it_is_read_is_not_taken_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path)
+    first, second = make_version(root, "a"), make_version(root, "b")
+    promote(root, first)
+    real = Model.thresholds
+
+    def pruned_meanwhile(model: Model) -> dict[str, Any] | None:
+        if first in model.uri:
+            promote(root, second)
+            registry.remove_version(root, first)
+        return real(model)
+
+    monkeypatch.setattr(Model, "thresholds", pruned_meanwhile)
+    loaded = ghost_ray.load(root)
+    assert (loaded.version, loaded.threshold) == (second, 2.0)
 
 
 @pytest.mark.parametrize(

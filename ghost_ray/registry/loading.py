@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ghost_ray.errors import InputError
-from ghost_ray.files import join, kind_of, redact
+from ghost_ray.files import MANIFEST, join, kind_of, redact
 from ghost_ray.model import Model
 from ghost_ray.registry.pointer import CURRENT, Pointer, current
 from ghost_ray.registry.versions import version_folder
@@ -61,8 +61,12 @@ def load(uri: str) -> Loaded:
 
 
 def _open(root: str, pointer: Pointer) -> Loaded:
-    folder = join(version_folder(root, pointer.version), "model")
-    return _loaded(root, pointer.version, Model.open(folder, "registry"))
+    folder = version_folder(root, pointer.version)
+    loaded = _loaded(root, pointer.version, Model.open(join(folder, "model"), "registry"))
+    # A version is removed manifest first: while that stands, nothing was missing of what has been read.
+    if kind_of(join(folder, MANIFEST)) != "file":
+        raise InputError("registry", redact(root), f"{pointer.version} was removed while it was read", "load again")
+    return loaded
 
 
 def _loaded(uri: str, version: str | None, model: Model) -> Loaded:
