@@ -76,10 +76,12 @@ def _read_pages(source: pa.NativeFile, at: int, end: int, defined: int, values: 
         page = header.get(5)
         if header.get(1) != _DATA_PAGE or not isinstance(page, dict) or header.get(2) != header.get(3):
             raise _Unusual
-        count = page.get(1, 0)
+        count, size = page.get(1), header.get(3)
+        if not isinstance(count, int) or not isinstance(size, int):
+            raise _Unusual
         lists, beyond = divmod(count, width)
-        level_bytes = header[3] - 4 * count
-        fits = 0 < lists <= rows - filled and level_bytes >= 0 and at + begin + header[3] <= end
+        level_bytes = size - 4 * count
+        fits = 0 < lists <= rows - filled and level_bytes >= 0 and at + begin + size <= end
         if beyond or not fits or (page.get(2), page.get(3), page.get(4)) != (_PLAIN, _RLE, _RLE):
             raise _Unusual
         if begin + level_bytes > len(head):
@@ -94,7 +96,7 @@ def _read_pages(source: pa.NativeFile, at: int, end: int, defined: int, values: 
         if source.readinto(values[filled : filled + lists]) != 4 * count:
             raise _Unusual
         filled += lists
-        at += begin + header[3]
+        at += begin + size
 
 
 def _bytes(source: pa.NativeFile, at: int, size: int) -> np.ndarray:
