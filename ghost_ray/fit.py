@@ -18,7 +18,7 @@ from ghost_ray.gaussians import Accumulator, Gaussians
 from ghost_ray.manifest import Data, provenance
 from ghost_ray.model import ModelManifest, write_model
 from ghost_ray.progress import progress
-from ghost_ray.runtime import map_merge, ray_session
+from ghost_ray.runtime import map_merge, workers
 from ghost_ray.store import Piece, Store
 
 # Merging costs about as much as reading this many times the accumulator's own size would.
@@ -35,8 +35,8 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> dict[str, A
         The store's statistics where they are known already, merged from those of its parts.
     """
     store = Store.open(config.store)
-    session = ray_session(config) if statistics is None else contextlib.nullcontext()
-    with OutputFolder(config.out, overwrite=config.overwrite) as output, session:
+    running = workers(config) if statistics is None else contextlib.nullcontext()
+    with OutputFolder(config.out, overwrite=config.overwrite) as output, running:
         if statistics is None:
             statistics = fit_store(store)
         _require_a_gaussian(statistics, store)
@@ -58,7 +58,7 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> dict[str, A
 
 
 def fit_store(store: Store, title: str = "fit") -> Accumulator:
-    """Statistics of all classes of a store, from its correctly classified rows; needs a connected Ray.
+    """Statistics of all classes of a store, from its correctly classified rows; needs a connected Ray, or ``workers``.
 
     Parameters
     ----------
@@ -138,12 +138,12 @@ def _accumulate(shard: list[Piece], store: Store) -> Accumulator:
     return part
 
 
-def _merge(*parts: Accumulator) -> Accumulator:
+def _merge(parts: list[Accumulator]) -> Accumulator:
     first = min(part.first_class for part in parts)
     stop = max(part.stop_class for part in parts)
     whole = Accumulator.empty(stop - first, parts[0].mean.shape[1], first_class=first)
-    for part in parts:
-        whole.merge(part)
+    while parts:
+        whole.merge(parts.pop(0))  # and give it up: two copies of 21,841 classes are a gigabyte
     return whole
 
 

@@ -1,4 +1,4 @@
-"""Joining or starting Ray, quietly, and running many tasks without holding all their results."""
+"""Joining or starting Ray, quietly, or doing without; running many tasks without holding all their results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from ghost_ray.config import RayJobConfig
+from ghost_ray.engines import Engine, RayEngine, ThreadEngine
 from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
 
 Item = TypeVar("Item")
 _MERGE_WIDTH = 8
+_threads: ContextVar[ThreadEngine | None] = ContextVar("threads", default=None)
 
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -149,83 +152,109 @@ def cluster_cpus() -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
+@contextlib.contextmanager
+def workers(config: RayJobConfig) -> Iterator[None]:
+    """Something to run tasks for the block: a Ray that is joined or named, else threads of this process.
+
+    A local Ray takes longer to start and to stop than a job that only reads a store takes for ten gigabytes.
+    """
+    if _address(config) or _ray_is_joined():
+        with ray_session(config):
+            yield
+        return
+    engine = ThreadEngine(config.num_cpus or os.cpu_count() or 1)
+    token = _threads.set(engine)
+    try:
+        yield
+    finally:
+        _threads.reset(token)
+        engine.close()
+
+
+def _ray_is_joined() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _engine(num_cpus: float = 1) -> Engine:
+    return _threads.get() or RayEngine(num_cpus, cluster_cpus())
+
+
 def map_ordered(
     function: Callable[..., Any], items: Iterable[Item], *shared: Any, num_cpus: float = 1
 ) -> Iterator[tuple[Item, Any]]:
-    """Run ``function(item, *shared)`` as a Ray task for each item; yield (item, result) in the items' order.
+    """Run ``function(item, *shared)`` as a task for each item; yield (item, result) in the items' order.
 
     Only a window of tasks is under way, so neither the driver nor the object store holds all the results.
     ``shared`` arguments are put into the object store once. Tasks whose worker dies are run again by Ray.
     """
-    import ray
-
-    task = ray.remote(num_cpus=num_cpus, max_retries=5)(function)
-    references = [ray.put(value) for value in shared]
-    window = 2 * cluster_cpus() + 2
+    engine = _engine(num_cpus)
+    references = [engine.put(value) for value in shared]
+    window = 2 * engine.workers + 2
     pending: deque[tuple[Item, Any]] = deque()
     try:
         for item in items:
-            pending.append((item, task.remote(item, *references)))
+            pending.append((item, engine.submit(function, item, *references)))
             if len(pending) >= window:
-                done, reference = pending.popleft()
-                yield done, ray.get(reference)
+                done, handle = pending.popleft()
+                yield done, engine.result(handle)
         while pending:
-            done, reference = pending.popleft()
-            yield done, ray.get(reference)
+            done, handle = pending.popleft()
+            yield done, engine.result(handle)
     finally:
-        for _, reference in pending:
-            ray.cancel(reference, force=True)
+        for _, handle in pending:
+            engine.cancel(handle)
 
 
 def map_merge(
     function: Callable[..., Any],
     items: Iterable[Item],
-    merge: Callable[..., Any],
+    merge: Callable[[list[Any]], Any],
     *shared: Any,
     done: Callable[[Item], None] = lambda item: None,
 ) -> Any:
-    """Run ``function(item, *shared)`` for each item and merge the results in a tree, all in Ray tasks.
+    """Run ``function(item, *shared)`` for each item and merge the results in a tree, all in tasks.
 
-    ``merge(*results)`` always sees the same neighbours in the same order, so the outcome depends on the items and
-    not on how many workers there are or which of them is first. Results are merged as they come: about one window
-    of them exists at a time. ``done`` is told of each item in order.
+    ``merge(results)``, which may empty its list as it goes, always sees the same neighbours in the same order, so the
+    outcome depends on the items and not on how many workers there are or which of them is first. Results are merged
+    as they come: about one window of them exists at a time. ``done`` is told of each item in order.
     """
-    import ray
-
-    task = ray.remote(num_cpus=1, max_retries=5)(function)
-    combine = ray.remote(num_cpus=1, max_retries=5)(merge)
-    references = [ray.put(value) for value in shared]
-    window = 2 * cluster_cpus() + 2
+    engine = _engine()
+    references = [engine.put(value) for value in shared]
+    window = 2 * engine.workers + 2
     pending: deque[tuple[Item, Any]] = deque()
     levels: list[list[Any]] = [[]]
 
-    def add(reference: Any) -> None:
+    def add(handle: Any) -> None:
         level = 0
         while True:
-            levels[level].append(reference)
+            levels[level].append(handle)
             if len(levels[level]) < _MERGE_WIDTH:
                 return
-            reference = combine.remote(*levels[level])
+            handle = engine.merge(merge, levels[level])
             levels[level] = []
             level += 1
             if level == len(levels):
                 levels.append([])
 
     def settle() -> None:
-        item, reference = pending.popleft()
-        ray.wait([reference], fetch_local=False)
+        item, handle = pending.popleft()
+        engine.wait(handle)
         done(item)
 
     for item in items:
-        reference = task.remote(item, *references)
-        pending.append((item, reference))
-        add(reference)
-        del reference
+        handle = engine.submit(function, item, *references)
+        pending.append((item, handle))
+        add(handle)
+        del handle
         if len(pending) >= window:
             settle()
     while pending:
         settle()
     rest: list[Any] = []
-    for level in levels:
-        rest = [*level, *([combine.remote(*rest)] if rest else [])]
-    return ray.get(combine.remote(*rest))
+    for level in range(len(levels)):
+        rest = [*levels[level], *([engine.merge(merge, rest)] if rest else [])]
+        levels[level] = []
+    last = engine.merge(merge, rest)
+    rest.clear()
+    return engine.result(last)

@@ -17,7 +17,7 @@ from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.files import OutputFolder, join, redact, remove_tree, write_json
 from ghost_ray.manifest import Data, Manifest, provenance, write_manifest
 from ghost_ray.progress import progress
-from ghost_ray.runtime import map_ordered, ray_session
+from ghost_ray.runtime import map_ordered, ray_session, workers
 from ghost_ray.store import Piece, Store
 
 _WORK = "work"
@@ -39,7 +39,8 @@ def run(config: AuditConfig) -> dict[str, Any]:
         raise InputError("STORE", redact(store.uri), "has no labelled row", "audit a store of labelled training images")
     with OutputFolder(config.out, overwrite=config.overwrite, resume=True) as output:
         try:
-            with ray_session(config):
+            # Rows that have yet to be sorted by class go through Ray's object store.
+            with workers(config) if store.clustered else ray_session(config):
                 summary = _audit(config, store, output.staging)
         except InputError:
             output.resume = False  # the store has to change, and with it everything tested so far

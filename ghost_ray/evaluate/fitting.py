@@ -100,7 +100,8 @@ def _accumulate(piece: Piece, scorers: Scorers, pass_index: int, reader: BatchRe
     return states
 
 
-def _merge_states(first: dict[str, State], *others: dict[str, State]) -> dict[str, State]:
+def _merge_states(states: list[dict[str, State]]) -> dict[str, State]:
+    first, *others = states
     for other in others:
         for name, state in other.items():
             first[name].merge(state)

@@ -13,7 +13,7 @@ Examples
 
 from __future__ import annotations
 
-from ghost_ray.normality.multiplicity import holm
+from ghost_ray.normality.multiplicity import HolmFamily, holm
 from ghost_ray.normality.shapiro import ColumnTests, shapiro_wilk, test_columns
 
-__all__ = ["ColumnTests", "holm", "shapiro_wilk", "test_columns"]
+__all__ = ["ColumnTests", "HolmFamily", "holm", "shapiro_wilk", "test_columns"]

@@ -15,9 +15,6 @@ def holm(p: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.bool_], NDArr
     hypothesis is rejected if p₍ⱼ₎ ≤ α/(m − j) for its own rank and all before it. The answer is that of
     ``statsmodels.stats.multitest.multipletests(method="holm")``.
 
-    Only p-values small enough to be adjusted to less than 1 are put in order. Where few are rejected this takes
-    little more memory than the answer; in the worst case, one index a test.
-
     Parameters
     ----------
     p : array of shape [m], 0 ≤ p ≤ 1
@@ -35,55 +32,53 @@ def holm(p: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.bool_], NDArr
     S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
     (1979).
     """
-    if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
     p = np.asarray(p, dtype=np.float64)
-    if p.ndim != 1:
-        raise ValueError(f"p must have shape [m], got {p.shape}")
-    m = len(p)
-    rejected = np.zeros(m, dtype=np.bool_)
-    adjusted = np.ones(m)
-    if m == 0:
-        return rejected, adjusted
-    if not (p.min() >= 0.0 and p.max() <= 1.0):  # false for NaN as well
-        raise ValueError("p must lie between 0 and 1, and not be NaN")
-
-    order = _ranks_that_matter(p)
-    running = 0.0
-    rejecting = True
-    for first in range(0, len(order), _CHUNK):
-        ranked = order[first : first + _CHUNK]
-        values = p[ranked]
-        remaining = np.arange(m - first, m - first - len(ranked), -1)
-        if rejecting:
-            kept = values > alpha / remaining
-            count = int(kept.argmax()) if kept.any() else len(kept)
-            rejected[ranked[:count]] = True
-            rejecting = count == len(kept)
-        values *= remaining
-        values[0] = max(values[0], running)
-        np.maximum.accumulate(values, out=values)
-        running = float(values[-1])
-        adjusted[ranked] = np.minimum(values, 1.0)
-    return rejected, adjusted
+    return HolmFamily(p.copy(), alpha)(p)
 
 
-def _ranks_that_matter(p: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the indices of p in ascending order, leaving out a tail that is adjusted to 1 in any case.
+class HolmFamily:
+    """Holm's answer for a family of tests, asked for in parts.
 
-    If c of m values lie below v and (m − c)·v ≥ 1, then the smallest value from v up is adjusted to 1 and so are
-    all after it.
+    Adjusted p and rejection depend on a p-value alone, not on whose it is: equal values have equal answers. So the
+    values in order and their adjusted ones are all that is kept, and of those only what is adjusted to less than 1.
+
+    Parameters
+    ----------
+    p : array of shape [m], float64, 0 ≤ p ≤ 1
+        All p-values of the family. Sorted in place.
+    alpha : float
+        The family-wise error rate, 0 < α < 1.
     """
-    m = len(p)
-    bound = 2.0 / m
-    while bound < 1.0:
-        small = p < bound
-        count = int(np.count_nonzero(small))
-        if (m - count) * bound >= 1.0:
-            if 2 * count > m:
+
+    def __init__(self, p: NDArray[np.float64], alpha: float) -> None:
+        if not 0.0 < alpha < 1.0:
+            raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+        if p.ndim != 1:
+            raise ValueError(f"p must have shape [m], got {p.shape}")
+        m = len(p)
+        if m and not (p.min() >= 0.0 and p.max() <= 1.0):  # false for NaN as well
+            raise ValueError("p must lie between 0 and 1, and not be NaN")
+        p.sort()
+        self._kept_from = np.inf  # the smallest p that is not rejected
+        adjusted = []
+        running = 0.0
+        for first in range(0, m, _CHUNK):
+            values = p[first : first + _CHUNK]
+            remaining = np.arange(m - first, m - first - len(values), -1)
+            kept = values > alpha / remaining
+            if kept.any():
+                self._kept_from = min(self._kept_from, float(values[kept.argmax()]))
+            scaled = values * remaining
+            scaled[0] = max(scaled[0], running)
+            np.maximum.accumulate(scaled, out=scaled)
+            running = float(scaled[-1])
+            below = int(np.searchsorted(scaled, 1.0))
+            adjusted.append(scaled[:below])
+            if below < len(scaled):
                 break
-            candidates = np.flatnonzero(small)
-            del small
-            return candidates[np.argsort(p[candidates], kind="stable")]
-        bound *= 4.0
-    return np.argsort(p)
+        self._adjusted = np.concatenate([*adjusted, [1.0]])
+        self._p = p[: len(self._adjusted) - 1]
+
+    def __call__(self, p: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Rejected, [n] bool, and adjusted p, [n] float64, of p-values [n] that are among the family's."""
+        return p < self._kept_from, self._adjusted[np.searchsorted(self._p, p)]
