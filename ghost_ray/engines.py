@@ -64,7 +64,8 @@ class RayEngine:
         return self._ray.get(handle)
 
     def cancel(self, handle: Any) -> None:
-        self._ray.cancel(handle, force=True)
+        if self._ray.is_initialized():  # after an error a generator of tasks may be closed when Ray is gone
+            self._ray.cancel(handle, force=True)
 
 
 def _call_with_list(function: Callable[[list[Any]], Any], *results: Any) -> Any:

@@ -43,21 +43,23 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
 
     mine = not ray.is_initialized()
     leave: Callable[[], None] = ray.shutdown
-    try:
-        if mine:
-            _start(config)
-        yield
-    except ray.exceptions.RayTaskError as error:
-        raise _cause(error) from None
-    except (ray.exceptions.RayError, ray.exceptions.RayChannelError) as error:
-        raise JobFailed(f"Ray: {one_line(error)} — run the same command again") from None
-    except (KeyboardInterrupt, SystemExit):
-        if not _address(config):
-            leave = _leave_at_once
-        raise
-    finally:
-        if mine:
-            leave()
+    # Ray tells of the death of a worker on stdout, where programs read the answer.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            if mine:
+                _start(config)
+            yield
+        except ray.exceptions.RayTaskError as error:
+            raise _cause(error) from None
+        except (ray.exceptions.RayError, ray.exceptions.RayChannelError) as error:
+            raise JobFailed(f"Ray: {one_line(error)} — run the same command again") from None
+        except (KeyboardInterrupt, SystemExit):
+            if not _address(config):
+                leave = _leave_at_once
+            raise
+        finally:
+            if mine:
+                leave()
 
 
 def _leave_at_once() -> None:
