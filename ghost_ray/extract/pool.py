@@ -59,8 +59,9 @@ def plan_pool(config: NetworkConfig, blocks: int, *, may_grow: bool) -> Pool:
     cpus = sum(node["CPU"] for node in nodes)
     low, high = wanted or (max(1, int(cpus)),) * 2
     low, high = max(1, min(low, blocks)), max(1, min(high, blocks))
-    share = math.floor(1000 * _CPU_ACTORS_SHARE * cpus / high) / 1000
-    threads = max(1, int(cpus) // high)
+    largest = max(node["CPU"] for node in nodes)  # an actor is on one node, however many there are
+    share = math.floor(1000 * _CPU_ACTORS_SHARE * min(cpus / high, largest)) / 1000
+    threads = max(1, int(min(cpus / high, largest)))
     return Pool(low, high, max(0.001, share), 0, threads, 0.5)
 
 
