@@ -27,7 +27,7 @@ def all_equal_or_first(data: NDArray[np.uint8], bits: int, count: int, period: i
         while True:
             if at >= len(data) or shift > 56:
                 return False
-            byte = np.int64(data[at])
+            byte = int(data[at])
             at += 1
             header |= (byte & 127) << shift
             shift += 7
@@ -44,7 +44,7 @@ def all_equal_or_first(data: NDArray[np.uint8], bits: int, count: int, period: i
                 level = 0
                 for b in range(bits):
                     bit = i * bits + b
-                    level |= ((np.int64(data[at + bit // 8]) >> (bit % 8)) & 1) << b
+                    level |= ((int(data[at + bit // 8]) >> (bit % 8)) & 1) << b
                 if level != (first if (seen + i) % period == 0 else other):
                     return False
             seen += min(8 * repeats, count - seen)
@@ -54,7 +54,7 @@ def all_equal_or_first(data: NDArray[np.uint8], bits: int, count: int, period: i
                 return False
             level = 0
             for b in range(width):
-                level |= np.int64(data[at + b]) << (8 * b)
+                level |= int(data[at + b]) << (8 * b)
             run = min(repeats, count - seen)
             until_first = (period - seen % period) % period
             holds_first = until_first < run
