@@ -2,27 +2,21 @@
 
     python benchmarks/audit.py STORE
 
-Prints one JSON object: ``vs_limit`` is the job as a user starts it (imports, Ray, Holm, files and all) over
+Prints one JSON object: ``vs_limit`` is the job as a user starts it (imports, Holm, files and all) over
 reading the embeddings with pyarrow plus ``np.sort`` of them; best of several alternating runs each.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 
-from sides import read_and_sort, run_job
+from sides import parse_options, read_and_sort, run_job
 
 from ghost_ray.store import Store
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("store")
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     store = Store.open(options.store)
     cores = ["--num-cpus", str(options.cores)]
     memory = run_job("audit", options.store, *cores, watch_memory=True)

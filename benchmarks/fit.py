@@ -2,31 +2,25 @@
 
     python benchmarks/fit.py STORE
 
-Prints one JSON object: ``vs_read`` is the job as a user starts it (imports, Ray, files and all) over reading the
+Prints one JSON object: ``vs_read`` is the job as a user starts it (imports, files and all) over reading the
 embeddings with pyarrow on the same cores; ``vs_class_masks`` is how many times as long the authors' way takes, which
 holds the whole array in memory and selects each class from it. Best of several alternating runs each.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import time
 
 import numpy as np
-from sides import read_and_sort, run_job
+from sides import parse_options, read_and_sort, run_job
 
 from ghost_ray.store import Store
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("store")
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     store = Store.open(options.store)
     cores = ["--num-cpus", str(options.cores)]
     memory = run_job("fit", options.store, *cores, watch_memory=True)

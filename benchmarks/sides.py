@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import subprocess
@@ -17,9 +18,18 @@ import pyarrow.parquet as pq
 from ghost_ray.store import Store
 
 
+def parse_options(doc: str) -> argparse.Namespace:
+    """The options of a benchmark of a job: its store, how many cores, how many repeats."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("store")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--repeats", type=int, default=3)
+    return parser.parse_args()
+
+
 @dataclass(frozen=True)
 class Job:
-    """One run of a command, from its first import to its last byte, Ray's start and end included."""
+    """One run of a command, from its first import to its last byte."""
 
     seconds: float
     driver_mib: float

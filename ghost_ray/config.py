@@ -90,8 +90,8 @@ class JobConfig(BaseModel):
 class RayJobConfig(JobConfig):
     """Settings of a job that runs on Ray."""
 
-    address: str | None = Field(None, description="Ray cluster to join; without it RAY_ADDRESS, or a local Ray.")
-    num_cpus: int | None = Field(None, ge=1, description="CPUs of the local Ray; default: all of this machine.")
+    address: str | None = Field(None, description="Ray cluster to join; without it RAY_ADDRESS, or this machine alone.")
+    num_cpus: int | None = Field(None, ge=1, description="CPUs to use without a cluster; default: all of this machine.")
 
 
 class OutputConfig(RayJobConfig):
