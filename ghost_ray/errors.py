@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # ``user:password@`` after ``://``; a secret may hold slashes, a bucket's name no colon.
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^/@\s]*:[^@\s]*|[^/@\s]+)@")
@@ -51,7 +52,18 @@ class InputError(GhostRayError):
 
 
 class GateFailed(GhostRayError):
-    """A gate said no (``--fail-above``, ``--max-failures``, a refit's gates): the result stands, exit 1."""
+    """A gate said no (``--fail-above``, ``--max-failures``, a refit's gates): exit 1.
+
+    Parameters
+    ----------
+    message : str
+    result : dict, optional
+        What the job would have returned: it stands, and is shown before the message.
+    """
+
+    def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class JobFailed(GhostRayError):

@@ -57,13 +57,12 @@ def run(config: AuditConfig) -> dict[str, Any]:
         remove_tree(join(output.staging, _WORK))
         write_manifest(output.staging, manifest)
         output.publish()
+    result = {"audit": config.out, "store": config.store, **summary}
     rate, limit = summary["rejected_fraction"], config.fail_above
     if limit is not None and rate > limit:
-        raise GateFailed(
-            f"{percent(rate)} of the tests reject normality, more than --fail-above {limit:g}; "
-            f"the audit is in {config.out}"
-        )
-    return {"audit": config.out, "store": config.store, **summary}
+        problem = f"{percent(rate)} of the tests reject normality, more than --fail-above {limit:g}"
+        raise GateFailed(f"{problem}; the audit is in {config.out}", result)
+    return result
 
 
 def _audit(config: AuditConfig, store: Store, staging: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from ghost_ray.progress import say
 from ghost_ray.tensors import read_tensors, write_tensors
 
 _PLAN = "plan.json"
+# What a plan holds, in the words of the command line.
+_PLANNED = {"store": "STORE", "max_n": "--max-n", "seed": "--seed"}
 _ARRAYS = ("classes", "n", "available", "W", "p", "degenerate")
 _BLOCK_CELLS = 1 << 18
 
@@ -28,7 +30,11 @@ class Partial:
 
     def __init__(self, folder: str, plan: dict[str, Any]) -> None:
         self.folder = folder
-        if self._earlier_plan() != plan:
+        earlier = self._earlier_plan()
+        if earlier != plan:
+            if isinstance(earlier, dict):
+                changed = ", ".join(words for key, words in _PLANNED.items() if earlier.get(key) != plan.get(key))
+                say(f"audit: starting again, for an interrupted run here had another {changed}")
             remove_tree(folder)
             write_json(join(folder, _PLAN), plan)
 

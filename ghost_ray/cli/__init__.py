@@ -20,7 +20,7 @@ from ghost_ray import __version__
 from ghost_ray.cli.commands import COMMANDS, GROUPS, Command
 from ghost_ray.cli.options import given, parameters, shared_parameters
 from ghost_ray.config import build
-from ghost_ray.errors import GhostRayError, nearest, one_line, redact
+from ghost_ray.errors import GateFailed, GhostRayError, nearest, one_line, redact
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -52,7 +52,12 @@ class _JobCommand(click.Command):
     def _call(self, config_file: str | None, as_json: bool, **options: Any) -> None:
         config = build(self._command.settings, given(options), config_file)
         module, function = self._command.run.split(":")
-        result = getattr(importlib.import_module(module), function)(config)
+        try:
+            result = getattr(importlib.import_module(module), function)(config)
+        except GateFailed as refusal:
+            if refusal.result is not None:
+                print_result(self._full_name, refusal.result, as_json)
+            raise
         print_result(self._full_name, result, as_json)
 
 

@@ -103,12 +103,17 @@ def _attempt(attempt: dict[str, Any]) -> str:
 
 @renders("refit")
 def _refit(result: Result, console: Console) -> None:
-    if result["outcome"] == "promoted":
-        accuracy, rejected, auoscr = _figures(result["summary"])
-        console.print(f"Promoted [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
-        console.print(f"Accuracy {accuracy}, rejected by the audit {rejected}, AUOSCR {auoscr}")
-    else:
+    if result["outcome"] not in ("promoted", "refused"):
         console.print(plain(result["reason"]))
+        return
+    accuracy, rejected, auoscr = _figures(result["summary"])
+    if result["outcome"] == "promoted":
+        console.print(f"Promoted  [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
+    else:
+        console.print(f"Refused   [bold]{result['version']}[/]")
+    console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
+    for gate in result["gates"]:
+        console.print(f"Gate      {'passed ' if gate['passed'] else 'REFUSED'} {plain(gate['text'])}")
 
 
 def _figures(summary: dict[str, Any]) -> tuple[str, str, str]:

@@ -180,10 +180,21 @@ def _write_report(folder: str, log: Log) -> None:
 def _promotion(config: RefitConfig, made: VersionManifest, pointer: Pointer | None) -> Pointer:
     """The pointer moved to the new version, if the gates let it pass against what is current at this very moment."""
     serving = None if pointer is None else registry.read_version(config.registry, pointer.version)
-    refused = [gate["text"] for gate in _ask(config, made.summary, serving) if not gate["passed"]]
+    gates = _ask(config, made.summary, serving)
+    refused = [gate["text"] for gate in gates if not gate["passed"]]
     if refused:
         stays = f"{pointer.version} stays current" if pointer else "there is no current version"
-        raise GateFailed(f"{made.version} is not promoted, {stays}: {'; '.join(refused)}")
+        reason = f"{made.version} is not promoted, {stays}: {'; '.join(refused)}"
+        raise GateFailed(
+            reason,
+            {
+                "outcome": "refused",
+                "version": made.version,
+                "reason": reason,
+                "summary": made.summary,
+                "gates": gates,
+            },
+        )
     return registry.promoted(pointer, made.version, "refit")
 
 
