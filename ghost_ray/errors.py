@@ -42,8 +42,9 @@ class InputError(GhostRayError):
         self.field, self.value, self.problem, self.hint = field, value, problem, hint
         # Before it is shortened: half a URI does not look like one.
         shown = one_line(redact(str(value)))
+        given = f" {shown!r}" if shown else ""
         super().__init__(
-            f"{one_line(field)} {shown!r}: {one_line(redact(problem))}" + (f" — {one_line(hint)}" if hint else "")
+            f"{one_line(field)}{given}: {one_line(redact(problem))}" + (f" — {one_line(hint)}" if hint else "")
         )
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:

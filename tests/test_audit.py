@@ -319,7 +319,10 @@ def test_what_was_tested_otherwise_is_tested_again(
         manifest.write_text(manifest.read_text().replace("20", "21", 1))
     run(store, tmp_path / "whole", **options)
     run(store, tmp_path / "a", **options)
-    assert "going on" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "going on" not in said
+    words = {"seed": "--seed", "max_n": "--max-n", "store": "STORE"}[change]
+    assert f"audit: starting again, for an interrupted run here had another {words}\n" in said
     assert (tmp_path / "a" / "summary.json").read_bytes() == (tmp_path / "whole" / "summary.json").read_bytes()
 
 

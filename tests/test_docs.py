@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +31,9 @@ def test_the_user_guide_can_be_followed_from_the_top(tmp_path: Path) -> None:
         )
         assert answer.returncode == 0, f"{code}\n{answer.stdout}\n{answer.stderr}"
     assert (tmp_path / "report.html").exists()
-    assert (tmp_path / "scores.parquet").exists()
+    scored = pq.read_table(tmp_path / "scores-images.parquet")
+    assert scored.num_rows == len(list((tmp_path / "ghost-demo/images/unknown").rglob("*.png")))
+    assert {"key", "pred", "score", "accepted"} <= set(scored.column_names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -45,6 +48,20 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
             assert heading in slugs, f"{page.name}: {target}"
+
+
+def test_every_figure_names_a_command_that_exists() -> None:
+    text = (ROOT / "docs/figures.md").read_text()
+    named = set(re.findall(r"python ((?:benchmarks|docs)/\S+\.py)", text))
+    assert all((ROOT / script).exists() for script in named), named
+    benchmarks = {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.py") if _is_run(path)}
+    assert benchmarks <= named, "every benchmark has its line"
+    for file, test in re.findall(r"pytest -m slow (\S+) -k (\w+)", text):
+        assert test in (ROOT / file).read_text()
+
+
+def _is_run(path: Path) -> bool:
+    return "__main__" in path.read_text()
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

@@ -146,8 +146,10 @@ def test_a_gate_keeps_the_current_version_and_asks_again_without_new_work(world:
     first = registry.current(root)
     assert first is not None
     strict = same_world(world, refitted, audit={"alpha": 0.2}, gates={"max_rejected_fraction": 0.0})
-    with pytest.raises(GateFailed, match=f"{first.version} stays current: normality rejected in"):
+    with pytest.raises(GateFailed, match=f"{first.version} stays current: normality rejected in") as refusal:
         run(strict)
+    assert refusal.value.result is not None, "for --json"
+    assert [gate["name"] for gate in refusal.value.result["gates"] if not gate["passed"]] == ["max_rejected_fraction"]
     assert registry.current(root) == first
     refused = registry.version_ids(root)[-1]
     made = (world / "registry" / "versions" / refused / "manifest.json").stat().st_mtime_ns

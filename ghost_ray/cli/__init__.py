@@ -6,6 +6,7 @@ Torch and Ray are imported by the jobs when they run, never here: help and wrong
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -27,6 +28,10 @@ _TERMINATED = 143
 
 
 class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are used, not of the alphabet."""
+        return list(self.commands)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
             close = nearest(args[0], self.commands)
@@ -90,7 +95,7 @@ def _subgroup(group: click.Group, words: list[str]) -> click.Group:
     for word in words:
         inner = group.commands.get(word)
         if not isinstance(inner, click.Group):
-            inner = _Group(word, help=GROUPS[word], context_settings=group.context_settings)
+            inner = _Group(word, help=GROUPS[word], short_help=GROUPS[word], context_settings=group.context_settings)
             group.add_command(inner)
         group = inner
     return group
@@ -99,6 +104,9 @@ def _subgroup(group: click.Group, words: list[str]) -> click.Group:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 a gate said no or the job failed, 2 the input is wrong."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without → or σ is no reason to fail
     if hasattr(signal, "SIGTERM"):
         signal.signal(signal.SIGTERM, _terminate)
     try:

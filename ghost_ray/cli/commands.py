@@ -46,7 +46,7 @@ COMMANDS: dict[str, Command] = {
         "Make a store of embeddings and logits in .npy files.",
         "Takes arrays computed elsewhere, such as the ones the paper's authors publish, so that fit, audit and "
         "evaluate run without any image.",
-        "ghost-ray import --features train_FV.npy --logits train_logits.npy --out stores/train",
+        "ghost-ray import --features train_FV.npy --logits train_logits.npy \\\n      --out stores/train",
     ),
     "fit": Command(
         config.FitConfig,
@@ -69,14 +69,15 @@ COMMANDS: dict[str, Command] = {
         "Score a store or images with a model and accept or reject each.",
         "Writes key, pred, score and accepted. The threshold is given, chosen from known or unknown samples, or the "
         "one stored with the model before.",
-        "ghost-ray score models/ghost --store stores/test --accept-known 0.95 --known stores/val --out scores.parquet",
+        "ghost-ray score models/ghost --store stores/test --accept-known 0.95 \\\n"
+        "      --known stores/val --out scores.parquet",
     ),
     "evaluate": Command(
         config.EvaluateConfig,
         "ghost_ray.evaluate:run",
         "Compare GHOST with its rivals on known and unknown test sets.",
         "OSCR, AUROC, FPR95, F@C95, fairness and significance as in the paper, for any number of unknown sets.",
-        "ghost-ray evaluate --fit stores/train --known stores/val --unknown ninco=stores/ninco --out eval",
+        "ghost-ray evaluate --fit stores/train --known stores/val \\\n      --unknown ninco=stores/ninco --out eval",
     ),
     "report": Command(
         config.ReportConfig,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 from pydantic import BaseModel
@@ -45,7 +45,9 @@ def _is_positional(info: FieldInfo) -> bool:
 def _argument(name: str, info: FieldInfo) -> click.Argument:
     many = info.annotation is not str
     # Not required by click: a config file may give it; pydantic says so where nothing does.
-    return click.Argument([name], required=False, nargs=-1 if many else 1, metavar=_metavar(info, name))
+    return click.Argument(
+        [name], required=False, nargs=-1 if many else 1, metavar=_metavar(info, name) + ("..." if many else "")
+    )
 
 
 def _option(kind: type[BaseModel], name: str, info: FieldInfo) -> click.Option:
@@ -78,7 +80,8 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return tuple(get_args(member)[0] if get_origin(member) is Annotated else member for member in members)
 
 
 def _help(info: FieldInfo) -> str:

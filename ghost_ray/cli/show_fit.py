@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from ghost_ray.cli.show import Result, renders
+from ghost_ray.cli.show import Result, plain, renders
 
 _NAMED = 10
 
@@ -34,12 +33,12 @@ def _fit(result: Result, console: Console) -> None:
             f"Constant: {constant['cells']:,} of {classes * dimensions:,} class × dimension cells add nothing to a "
             f"score; {everywhere:,} dimensions are constant in every class"
         )
-    console.print(f"→ [bold]{escape(result['model'])}[/]")
+    console.print(f"→ [bold]{plain(result['model'])}[/]")
 
 
 @renders("audit")
 def _audit(result: Result, console: Console) -> None:
-    console.print(f"[bold]{escape(result['verdict'])}[/]\n")
+    console.print(f"[bold]{plain(result['verdict'])}[/]\n")
     rates = [*result["paper"].items(), ("this network", result["rejected_fraction"])]
     table = Table("Tests that reject normality", "", box=None)
     for name, rate in sorted(rates, key=lambda row: row[1]):
@@ -52,7 +51,7 @@ def _audit(result: Result, console: Console) -> None:
     )
     if result["rejected"]:
         classes = [f"{_name(entry)} {_share(entry)}" for entry in result["worst_classes"][:3] if entry["rejected"]]
-        console.print(f"Worst classes: {escape(', '.join(classes))}")
+        console.print(f"Worst classes: {plain(', '.join(classes))}")
         worst = [
             f"{entry['dimension']} {_share(entry)}" for entry in result["worst_dimensions"][:5] if entry["rejected"]
         ]
@@ -65,8 +64,8 @@ def _audit(result: Result, console: Console) -> None:
         if result[key]:
             console.print(f"{words}: {_classes(result[key])}")
     console.print(
-        f"→ [bold]{escape(result['audit'])}[/]  (summary.json, normality.parquet, examples.parquet; "
-        f"`ghost-ray report {escape(result['audit'])}` draws them)"
+        f"→ [bold]{plain(result['audit'])}[/]  (summary.json, normality.parquet, examples.parquet; "
+        f"`ghost-ray report {plain(result['audit'])}` draws them)"
     )
 
 
@@ -83,4 +82,4 @@ def _classes(entries: list[dict[str, Any]], total: int | None = None) -> str:
     """``3 tench (n=1), 7 (n=0) and 12 more``."""
     shown = ", ".join(f"{_name(entry)} (n={entry['n']})" for entry in entries[:_NAMED])
     more = (len(entries) if total is None else total) - len(entries[:_NAMED])
-    return escape(shown + (f" and {more:,} more" if more > 0 else ""))
+    return plain(shown + (f" and {more:,} more" if more > 0 else ""))

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from ghost_ray.cli.show import Result, renders
-from ghost_ray.errors import one_line
+from ghost_ray.cli.show import Result, percent, plain, renders
 from ghost_ray.progress import clock
 from ghost_ray.registry.locks import describe
-
-
-def plain(value: object) -> str:
-    """What a registry's files say, as text that moves no cursor and colours nothing."""
-    return escape(one_line(value))
 
 
 @renders("registry list")
@@ -26,26 +19,29 @@ def _list(result: Result, console: Console) -> None:
     rows = [("Version", "Role", "Created", "Accuracy", "Rejected", "AUOSCR", "Network")]
     for version in result["versions"]:
         refused = plain(f"refused: {', '.join(version['refused_by'])}") if version["refused_by"] else ""
-        figures = _figures(version["summary"])
+        accuracy, rejected, _ = _figures(version["summary"])
         rows.append(
             (
                 version["version"],
                 version["role"] or refused,
-                plain(version["created"]),
-                *figures,
-                plain(version["network"]),
+                _when(version["created"]),
+                accuracy,
+                rejected,
+                _mean_auoscr(version["summary"]),
+                plain(str(version["network"]).partition(" (")[0]),  # `registry show` has the rest
             )
         )
     # Lines rather than a table: ids stay whole however narrow the terminal is.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        console.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        console.print(line, soft_wrap=True)
 
 
 @renders("registry show")
 def _show(result: Result, console: Console) -> None:
     accuracy, rejected, auoscr = _figures(result["summary"])
-    console.print(f"[bold]{result['version']}[/]  {result['role'] or ''}  created {plain(result['created'])}")
+    console.print(f"[bold]{result['version']}[/]  {result['role'] or ''}  created {_when(result['created'])}")
     console.print(f"Network   {plain(result['network'])}, {result['rows']:,} samples")
     console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
     for gate in result["gates"]:
@@ -82,7 +78,7 @@ def _status(result: Result, console: Console) -> None:
     else:
         accuracy, rejected, auoscr = _figures(now["summary"])
         console.print(
-            f"Current   [bold]{now['version']}[/] for {_age(now['age_seconds'])} (since {plain(now['promoted'])})"
+            f"Current   [bold]{now['version']}[/] for {_age(now['age_seconds'])} (since {_when(now['promoted'])})"
         )
         console.print(f"Network   {plain(now['network'])}")
         console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
@@ -117,12 +113,20 @@ def _refit(result: Result, console: Console) -> None:
 
 
 def _figures(summary: dict[str, Any]) -> tuple[str, str, str]:
-    def percent(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2%}"
-
     auoscr = summary.get("auoscr") or {}
     shown = ", ".join(f"{plain(name)} {value:.4f}" for name, value in auoscr.items()) or "–"
     return percent(summary.get("accuracy")), percent(summary.get("rejected_fraction")), shown
+
+
+def _mean_auoscr(summary: dict[str, Any]) -> str:
+    values = list((summary.get("auoscr") or {}).values())
+    return f"{sum(values) / len(values):.4f}" if values else "–"
+
+
+def _when(moment: object) -> str:
+    """2026-03-01T02:17:09+00:00 → 2026-03-01 02:17 UTC."""
+    text = plain(moment)
+    return f"{text[:16].replace('T', ' ')} UTC" if text.endswith("+00:00") else text
 
 
 def _age(seconds: int) -> str:

@@ -21,7 +21,7 @@ FORMATS = ("png", "svg", "pdf")
 _INK, _QUIET, _LINE = "#1c2127", "#5a626d", "#d9d6cf"
 _MARKERS = {"circle": "o", "x": "x"}
 # Margins around a chart, in inches.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.24, 0.3, 0.46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.72, 0.24, 0.3, 0.46
 _INCHES_A_PIXEL, _INCHES_A_LETTER = 0.0076, 0.055
 # No time of making and no random ids: the same numbers give the same bytes. Text in SVG stays text.
 _SETTINGS: Any = {
