@@ -93,8 +93,8 @@ def _gaussians(mean: np.ndarray, std: np.ndarray, count: np.ndarray, names: list
         id=f"{identity}-gaussians",
         title=f"The Gaussians of one class: {name}",
         caption="Every dimension’s mean, in ascending order, with one and two standard deviations around it. "
-        "GHOST measures a sample’s distance from the line in units of the band’s width there; an evaluation shows it for "
-        "a known and an unknown sample, under “One class up close”.",
+        "GHOST measures a sample’s distance from the line in units of the band’s width there; an evaluation shows it "
+        "for a known and an unknown sample, under “One class up close”.",
         says=f"Means of {name} run from {short(mu[0])} to {short(mu[-1])}; the median standard deviation is "
         f"{short(np.median(sigma))}.",
         x=Axis("dimensions, sorted by mean", ordinal=True),
