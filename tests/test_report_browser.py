@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drawn import PAIR, number, wrongly_drawn
 from results import make_audit, make_evaluation, make_large_audit, make_model, make_version, write_json
@@ -328,3 +330,15 @@ def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> N
     assert wrongly_drawn(page) == []
     assert page.locator(".state.unfinished").count() == 1
     assert "not there: metrics.json" in page.locator("#found").inner_text()
+
+
+def test_where_nothing_is_rejected_axes_begin_at_zero(tmp_path: Path, open_page: Any) -> None:
+    make_audit(tmp_path / "audit")
+    table = pq.read_table(tmp_path / "audit" / "normality.parquet").to_pandas()
+    table["rejected"], table["p_holm"] = False, 1.0
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "audit" / "normality.parquet")
+    page = open_page(_page(tmp_path))
+    assert wrongly_drawn(page) == []
+    for chart in ("audit-n", "audit-alpha"):
+        labels = page.locator(f"[data-chart={chart}] .tick.y").all_text_contents()
+        assert min(map(number, labels)) == 0, chart

@@ -63,13 +63,14 @@ const Scale = (() => {
     const log = axis.scale === "log";
     if (axis.range) return log ? axis.range.map(Math.log10) : axis.range;
     const known = values.filter((value) => value !== null && (!log || value > 0));
+    if (known.length === 0) return log ? [-1, 0] : [0, 1];
     if (log) {
       const ends = [Math.log10(Math.min(...known)), Math.log10(Math.max(...known))];
       return room.exact ? ends : [Math.floor(ends[0]), Math.ceil(ends[1])];
     }
     let [low, high] = [Math.min(...known), Math.max(...known)];
     if (room.zero) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
-    if (low === high) [low, high] = [low - 0.5, high + 0.5];
+    if (low === high) [low, high] = room.zero ? [0, 1] : [low - 0.5, high + 0.5];
     if (room.exact) return [low - room.pad * (high - low), high + room.pad * (high - low)];
     const step = niceStep(high - low, 5);
     return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
