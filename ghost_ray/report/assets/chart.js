@@ -89,7 +89,7 @@ const Chart = (() => {
     const yEnds = domain(y, values(spec, "y"), { zero: grounded || y.percent }, zoom && zoom.y);
     const xEnds = domain(x, values(spec, "x"), { zero: spec.horizontal, pad: spec.horizontal ? 0 : 0.02, exact: true }, zoom && zoom.x);
     const yTicks = ticksOf(y, yEnds, Math.max(3, height / 60));
-    const names = yTicks.map((tick) => (y.scale === "category" ? shorten(tick, 0.36 * width) : format(y, tick)));
+    const names = yTicks.map((tick) => (y.scale === "category" ? shorten(tick, 0.42 * width) : format(y, tick)));
     const [top, bottom] = [12, height - 46];
     const left = Math.max(Math.ceil(Math.max(...names.map(measure))) + 18 + (y.title ? 20 : 0), 62);
     let parts = Math.max(2, Math.floor((width - left) / 70));

@@ -91,6 +91,7 @@ const Scale = (() => {
   const ticksOf = (axis, ends, parts) => {
     if (axis.scale === "category") return axis.order;
     if (axis.one_minus) return oneMinusTicks([Math.min(...ends), Math.max(...ends)]);
+    if (axis.ordinal) return linearTicks(ends, parts).filter(Number.isInteger);
     return axis.scale === "log" ? logTicks(ends) : linearTicks(ends, parts);
   };
 
