@@ -105,7 +105,7 @@ def test_the_numbers_are_those_of_plain_numpy(demo: tuple[Path, str]) -> None:
 
 def test_it_ends_in_a_table_and_the_page(demo: tuple[Path, str]) -> None:
     out, printed = demo
-    for word in ("ghost", "msp", "maxlogit", "energy", "AUOSCR", "AUROC", "FPR95", "F@C95", "V", "accuracy", "normal"):
+    for word in ("GHOST", "MSP", "MaxLogit", "Energy", "AUOSCR", "AUROC", "FPR95", "F@C95", "V", "accuracy", "normal"):
         assert word in printed
     assert str(Path("out/report.html")) in printed
     assert (out / "report.html").stat().st_size < 10 << 20
