@@ -104,9 +104,9 @@ def _refit(result: Result, console: Console) -> None:
         return
     accuracy, rejected, auoscr = _figures(result["summary"])
     if result["outcome"] == "promoted":
-        console.print(f"Promoted  [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
+        console.print(f"Promoted [bold]{result['version']}[/] ({', '.join(result['changed'])} changed)")
     else:
-        console.print(f"Refused   [bold]{result['version']}[/]")
+        console.print(f"Refused [bold]{result['version']}[/]")
     console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
     for gate in result["gates"]:
         console.print(f"Gate      {'passed ' if gate['passed'] else 'REFUSED'} {plain(gate['text'])}")
