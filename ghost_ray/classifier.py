@@ -113,10 +113,13 @@ class OpenSetClassifier(nn.Module):
                 "give threshold=, or choose one with `ghost-ray score MODEL … --accept-known 0.95 --known STORE`",
             )
         manifest = loaded.model.manifest
+        kept = manifest.network.restricted_to
         if isinstance(network, Backbone):
             backbone = network
         else:
             backbone = load_backbone(manifest.network.name if network is None else network, weights, device)
+        if kept is not None and backbone.restricted_to is None and max(kept) < backbone.classes:
+            backbone = backbone.restrict(kept)
         require_same_network(
             manifest.network, f"MODEL {redact(uri)}", _described(backbone, manifest.network), backbone.name, "network"
         )
@@ -151,10 +154,11 @@ def _full_precision(device: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _described(backbone: Backbone, model: Network) -> Network:
-    """The backbone as a manifest has it; of a narrowed head, whose digest is another, only the shape is compared."""
+    """The backbone as a manifest has it, under the model's name for it: weights and shape decide."""
     return Network(
         name=model.name,
-        weights_sha256=None if backbone.restricted else backbone.weights_sha256,
+        weights_sha256=backbone.weights_sha256,
         classes=backbone.classes,
         dimensions=backbone.dimensions,
+        restricted_to=backbone.restricted_to,
     )

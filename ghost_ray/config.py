@@ -149,9 +149,15 @@ class ExtractConfig(OutputConfig, NetworkConfig, SourceConfig):
     )
     unknown: bool = Field(False, description="Label every image −1: it belongs to no class of the network.")
     restrict: bool = Field(False, description="Narrow the head to the classes present in the data.")
+    restrict_like: Annotated[str | None, Metavar("STORE")] = Field(
+        None,
+        description="Narrow the head as that store's was: for unknowns and tests beside a store made with --restrict.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> ExtractConfig:
+        if self.restrict and self.restrict_like:
+            raise ValueError("--restrict and --restrict-like exclude each other")
         if self.unknown and (self.classes or self.restrict or self.per_class):
             raise ValueError("--unknown goes with none of --classes, --restrict, --per-class")
         return self

@@ -46,7 +46,8 @@ class Network(Part):
 
     def describe(self) -> str:
         digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
-        return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest})"
+        kept = ", head narrowed" if self.restricted_to is not None else ""
+        return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest}{kept})"
 
     def same_as(self, other: Network) -> bool:
         """Whether both are one network; where a digest is not known, name and shape decide."""

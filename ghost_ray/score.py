@@ -156,7 +156,7 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
     if config.store is not None:
         yield _open(config.store, "--store", model)
         return
-    from ghost_ray import extract
+    from ghost_ray.extract.job import extract
     from ghost_ray.extract.plan import make_plan
 
     # Beside the result rather than in a local temporary folder: workers on other machines write into it.
@@ -176,9 +176,9 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
         }
     )
     # Before a million images are embedded for nothing.
-    found = make_plan(settings).network
-    require_same_network(network, f"MODEL {redact(model.uri)}", found, settings.model, "--network")
-    extract.run(settings)
+    plan = make_plan(settings, network.restricted_to)
+    require_same_network(network, f"MODEL {redact(model.uri)}", plan.network, settings.model, "--network")
+    extract(settings, plan)
     try:
         yield _open(place, "--data", model)
     finally:

@@ -168,6 +168,26 @@ class TestSources:
             assert pred == (weight @ vector + bias).argmax()
             np.testing.assert_allclose(vector, expected[key][2], atol=1e-6)
 
+    def test_unknowns_beside_a_store_whose_head_was_narrowed(
+        self, folder: Path, expected: dict[str, Any], tmp_path: Path
+    ) -> None:
+        table = tmp_path / "classes.txt"
+        table.write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
+        run(make(tmp_path / "store", folder, classes=str(table), restrict=True))
+        narrowed = str(tmp_path / "store")
+        run(make(tmp_path / "unknown", folder, unknown=True, restrict_like=narrowed))
+        store, unknown = Store.open(narrowed), Store.open(str(tmp_path / "unknown"))
+        assert unknown.manifest.network == store.manifest.network
+        known = {key: pred for key, (_, pred, _) in rows_of(tmp_path / "store").items()}
+        assert known == {key: pred for key, (_, pred, _) in rows_of(tmp_path / "unknown").items()}
+        assert {label for label, _, _ in rows_of(tmp_path / "unknown").values()} == {-1}
+
+        every = make(tmp_path / "test", folder, restrict_like=narrowed)
+        with pytest.raises(InputError, match="class 0 of the whole head, which was not kept"):
+            run(every)
+        with pytest.raises(ValueError, match="exclude each other"):
+            make(tmp_path / "test", folder, restrict=True, restrict_like=narrowed)
+
 
 @pytest.mark.usefixtures("local_ray")
 class TestRottenImages:

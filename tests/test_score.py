@@ -203,11 +203,52 @@ def test_images_score_as_the_store_of_them_does(pictured: Path, tmp_path: Path) 
 def test_images_of_another_network_are_refused_before_any_is_embedded(
     pictured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(_: object) -> None:
+    def never(*_: object) -> None:
         raise AssertionError("images were embedded")
 
-    monkeypatch.setattr("ghost_ray.extract.run", never)
+    monkeypatch.setattr("ghost_ray.extract.job.extract", never)
     options = {"data": str(pictured / "images"), "store": None, "network": "networks:other"}
     with pytest.raises(InputError, match=r"networks:other \(.*networks:small \("):
         run(config(pictured, threshold=0.1, out=str(tmp_path / "s.parquet"), **options))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_path: Path) -> None:
+    """Two of the network's four classes: ant is class 3 and bee class 1 of the whole head."""
+    import torch
+    from PIL import Image
+
+    from ghost_ray import OpenSetClassifier
+    from ghost_ray.backbone import load_backbone
+    from ghost_ray.config import ExtractConfig, FitConfig
+    from ghost_ray.extract import run as extract
+    from ghost_ray.fit import run as fit
+
+    (tmp_path / "classes.txt").write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
+    options = {"data": str(pictured / "images"), "model": "networks:small", "actors": "1", "restrict": True}
+    options |= {"classes": str(tmp_path / "classes.txt"), "out": str(tmp_path / "store")}
+    extract(ExtractConfig.model_validate(options))
+    fit(FitConfig.model_validate({"store": str(tmp_path / "store"), "out": str(tmp_path / "model")}))
+    run(config(tmp_path, threshold=0.1, store=str(tmp_path / "store"), out=str(tmp_path / "a.parquet")))
+    images = {"data": str(pictured / "images"), "store": None}
+    run(config(tmp_path, **images, out=str(tmp_path / "b.parquet")))
+    of_store, of_images = (pq.read_table(tmp_path / f"{name}.parquet").sort_by("key") for name in "ab")
+    assert of_store["key"] == of_images["key"]
+    assert of_store["pred"] == of_images["pred"]
+    np.testing.assert_allclose(of_store["score"].to_numpy(), of_images["score"].to_numpy(), rtol=1e-4)
+
+    assert np.isfinite(of_store["score"].to_numpy()).any()
+    whole = load_backbone("networks:small", device="cpu")
+    for network in (None, whole, whole.restrict([1, 3])):
+        classifier = OpenSetClassifier.from_model(str(tmp_path / "model"), network, device="cpu")
+        assert classifier.class_names == ["bee", "ant"]
+        pictures = [Image.open(pictured / "images" / key).convert("RGB") for key in of_store["key"].to_pylist()]
+        with torch.inference_mode():
+            prediction, gamma, accepted = classifier(torch.stack([classifier.transform(p) for p in pictures]))
+        np.testing.assert_array_equal(prediction, of_store["pred"])
+        np.testing.assert_allclose(gamma, of_store["score"], rtol=1e-4)
+        np.testing.assert_array_equal(accepted, of_store["accepted"])
+    with pytest.raises(InputError, match="head narrowed"):
+        OpenSetClassifier.from_model(str(tmp_path / "model"), whole.restrict([3, 1]))
+    with pytest.raises(InputError, match="head narrowed"):
+        OpenSetClassifier.from_model(str(pictured / "model"), whole.restrict([3, 1]), threshold=0.0)

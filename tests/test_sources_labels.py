@@ -74,9 +74,14 @@ def test_explicit_classes() -> None:
 
 
 def test_restricted_numbers_the_present_classes() -> None:
-    found = map_labels(source_with(["cat", "dog"]), 9, {"dog": 7, "cat": 2}).restricted()
-    assert found.index == {"cat": 0, "dog": 1}
-    assert found.class_names == ["cat", "dog"]
+    found = map_labels(source_with(["cat", "dog"]), 9, {"dog": 7, "cat": 2})
+    assert found.present() == [2, 7]
+    narrowed = found.restricted([2, 7])
+    assert narrowed.index == {"cat": 0, "dog": 1}
+    assert narrowed.class_names == ["cat", "dog"]
+    assert found.restricted([7, 3, 2]).index == {"cat": 2, "dog": 0}
+    with pytest.raises(InputError, match=r"'dog': is class 7 of the whole head, which was not kept"):
+        found.restricted([2, 3])
 
 
 @pytest.mark.parametrize(

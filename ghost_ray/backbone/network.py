@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,9 +60,14 @@ class Backbone:
         return int(self._weight.shape[1])
 
     @property
-    def restricted(self) -> bool:
-        """Whether only some classes of the head were kept."""
-        return self._kept is not None
+    def restricted_to(self) -> list[int] | None:
+        """The classes kept of the head, None where all were."""
+        return None if self._kept is None else self._kept.tolist()
+
+    def restrict(self, classes: Sequence[int]) -> Backbone:
+        """The same network with only these classes of its whole head, in this order; the body is shared."""
+        kept = _kept_classes(classes, self._full_head.out_features, self.device)
+        return dataclasses.replace(self, _kept=kept)
 
     @property
     def body(self) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from ghost_ray.extract.pixels import Preprocessing, split_transform
 from ghost_ray.files import redact
 from ghost_ray.manifest import Data, Network
 from ghost_ray.sources import Failure, LabelMap, Reader, Source, load_classes, map_labels, open_source, select
-from ghost_ray.store import UNKNOWN
+from ghost_ray.store import UNKNOWN, Store
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,13 @@ class Plan:
         return self.items.num_rows + len(self.failures)
 
 
-def make_plan(config: ExtractConfig) -> Plan:
+def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> Plan:
     """Open the data and the network and bring them together; no image is read.
+
+    Parameters
+    ----------
+    restrict : sequence of int, optional
+        Classes to narrow the head to, where the options of ``config`` do not say.
 
     Raises
     ------
@@ -67,32 +73,39 @@ def make_plan(config: ExtractConfig) -> Plan:
     # The facts of the network do not depend on where it runs; the actors find out about their own devices.
     backbone = load_backbone(config.model, config.weights, device="cpu")
     labels = None if config.unknown else _labels(config, source, backbone.classes)
-    restrict = None
-    if labels is not None and config.restrict:
-        restrict = tuple(labels.present())
+    if config.restrict_like is not None:
+        restrict = Store.open(config.restrict_like, "--restrict-like").manifest.network.restricted_to
+    elif labels is not None and config.restrict:
+        restrict = labels.present()
         if not restrict:
             raise InputError("--restrict", True, "there is no known class in the data to narrow the head to")
-        labels = labels.restricted()
+    if restrict is not None:
+        backbone = backbone.restrict(restrict)
+        labels = None if labels is None else labels.restricted(restrict)
     chosen = select(source.items, config.limit, config.per_class, config.seed)
     indices = np.full(chosen.num_rows, UNKNOWN, np.int32) if labels is None else labels.apply(chosen["label"])
     items = chosen.set_column(chosen.schema.get_field_index("label"), "label", pa.array(indices))
-    weight, bias = backbone.head
-    kept = slice(None) if restrict is None else list(restrict)
     network = Network(
         name=config.model,
         weights_sha256=backbone.weights_sha256,
-        classes=backbone.classes if restrict is None else len(restrict),
+        classes=backbone.classes,
         dimensions=backbone.dimensions,
         preprocessing=backbone.preprocessing,
-        restricted_to=None if restrict is None else list(restrict),
+        restricted_to=backbone.restricted_to,
     )
     return Plan(
         items=items,
         reader=source.reader,
-        recipe=Recipe(config.model, config.weights, config.precision, config.compile, restrict),
+        recipe=Recipe(
+            config.model,
+            config.weights,
+            config.precision,
+            config.compile,
+            None if restrict is None else tuple(restrict),
+        ),
         preprocessing=split_transform(backbone.transform),
         network=network,
-        head=(weight[kept], bias[kept]),
+        head=backbone.head,
         data=Data(uri=redact(source.uri), kind=source.kind, fingerprint=source.fingerprint),
         class_names=labels.class_names if labels is not None else None,
         failures=[] if config.limit or config.per_class else source.failures,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +43,19 @@ class LabelMap:
         """The head's classes that the source has images of, ascending: what `--restrict` keeps."""
         return sorted(set(self.index.values()) - {UNKNOWN})
 
-    def restricted(self) -> LabelMap:
-        """The same map into a head narrowed to :meth:`present`."""
-        kept = self.present()
+    def restricted(self, kept: Sequence[int]) -> LabelMap:
+        """The same map into a head narrowed to the classes ``kept``.
+
+        Raises
+        ------
+        InputError
+            Naming the first label whose class was not kept.
+        """
         place = {old: new for new, old in enumerate(kept)} | {UNKNOWN: UNKNOWN}
+        for raw, old in self.index.items():
+            if old not in place:
+                problem = f"is class {old} of the whole head, which was not kept"
+                raise InputError("--data", raw, problem, "leave its images out, or extract them with --unknown")
         names = [self.class_names[old] for old in kept] if self.class_names is not None else None
         return LabelMap({raw: place[old] for raw, old in self.index.items()}, self.rule, names, self.notes)
 
