@@ -248,13 +248,17 @@ def test_z_sum_is_its_formula(dimensions, dtype):
     np.testing.assert_allclose(z_sum(x, pred, model.mean, model.inverse_std), expected, rtol=2e-7)
 
 
-def test_z_sum_does_not_depend_on_threads_or_batch():
-    model = make_model()
-    x, pred = make_batch(20_000, 7)
+@pytest.mark.parametrize("dimensions", [1, D, 33, 1280])
+def test_z_sum_does_not_depend_on_threads_order_or_batch(dimensions):
+    model = make_model(dimensions)
+    x, pred = make_batch(8200, 7, dimensions=dimensions)
     expected = z_sum(x, pred, model.mean, model.inverse_std)
     for threads in (2, 3, 64):
         np.testing.assert_array_equal(z_sum(x, pred, model.mean, model.inverse_std, threads), expected)
-    np.testing.assert_array_equal(z_sum(x[5:9], pred[5:9], model.mean, model.inverse_std), expected[5:9])
+    shuffled = np.random.default_rng(1).permutation(len(x))
+    np.testing.assert_array_equal(z_sum(x[shuffled], pred[shuffled], model.mean, model.inverse_std), expected[shuffled])
+    for rows in (slice(5, 6), slice(5, 9), slice(100, 107)):
+        np.testing.assert_array_equal(z_sum(x[rows], pred[rows], model.mean, model.inverse_std), expected[rows])
 
 
 def test_a_constant_dimension_adds_nothing():
