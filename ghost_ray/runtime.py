@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -184,7 +184,7 @@ def _engine(num_cpus: float = 1) -> Engine:
 
 def map_ordered(
     function: Callable[..., Any], items: Iterable[Item], *shared: Any, num_cpus: float = 1
-) -> Iterator[tuple[Item, Any]]:
+) -> Generator[tuple[Item, Any], None, None]:
     """Run ``function(item, *shared)`` as a task for each item; yield (item, result) in the items' order.
 
     Only a window of tasks is under way, so neither the driver nor the object store holds all the results.

@@ -1,4 +1,4 @@
-"""The evaluate job against numpy, scikit-learn and one process; its files, its determinism, what it refuses."""
+"""The evaluate job against numpy, scikit-learn and one process; its files and its determinism."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from evaluations import make_toy, one, rows_of, settings, write_stores
 from scipy.special import logsumexp, softmax
 from sklearn.metrics import roc_auc_score
 from stores import Toy, write_store
 
 from ghost_ray import scorers
-from ghost_ray.config import EvaluateConfig
-from ghost_ray.errors import InputError
 from ghost_ray.evaluate import run
 from ghost_ray.evaluate.batches import BatchReader
 from ghost_ray.evaluate.tables import grids, to_latex, to_markdown
@@ -41,31 +40,14 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def toy() -> Toy:
-    return Toy.make(np.random.default_rng(0), classes=6, dimensions=12)
+    return make_toy()
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, toy: Toy) -> Path:
-    """Stores in several files, so that several tasks and shards take part."""
     place = tmp_path_factory.mktemp("stores")
-    rng = np.random.default_rng(1)
-    names = [f"class {k}" for k in range(toy.classes)]
-    write_store(place / "fit", *toy.known(rng, 900), toy, group_rows=50)
-    write_store(place / "known", *toy.known(rng, 400), toy, group_rows=40, class_names=names)
-    write_store(place / "near", toy.unknown(rng, 300, 1.5), None, toy, group_rows=40)
-    write_store(place / "far", toy.unknown(rng, 200, 3.0), None, toy)
+    write_stores(place, toy)
     return place
-
-
-def settings(place: Path, out: Path, **options: Any) -> EvaluateConfig:
-    given = {
-        "fit": str(place / "fit"),
-        "known": str(place / "known"),
-        "unknown": {"near": str(place / "near"), "far": str(place / "far")},
-        "draw_size": 100,
-        "out": str(out),
-    }
-    return EvaluateConfig.model_validate(given | options)
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +55,6 @@ def everything(place: Path, tmp_path_factory: pytest.TempPathFactory, local_ray:
     """One run of all methods, looked at by many tests."""
     out = tmp_path_factory.mktemp("evaluation") / "eval"
     return run(settings(place, out, methods="all", group={"both": "near,far"})), out
-
-
-def rows_of(place: Path, name: str) -> dict[str, np.ndarray]:
-    table = pq.ParquetDataset(place / name / "rows").read()
-    columns = {c: table[c].to_numpy() for c in ("key", "label", "pred")}
-    return columns | {"embedding": np.stack(table["embedding"].to_numpy())}
-
-
-def one(result: dict[str, Any], method: str, unknown: str) -> dict[str, Any]:
-    return next(r for r in result["results"] if (r["method"], r["unknown"]) == (method, unknown))
 
 
 def brute_auoscr(known: np.ndarray, correct: np.ndarray, unknown: np.ndarray) -> float:
@@ -230,6 +202,8 @@ def test_example_is_one_class_seen_closely(everything: tuple[dict[str, Any], Pat
 def test_significance_names_every_rival_metric_and_set(everything: tuple[dict[str, Any], Path]) -> None:
     content = json.loads((everything[1] / "significance.json").read_text())
     assert (content["reference"], content["draws"], content["draw_size"]) == ("ghost", 10, 100)
+    assert content["drawn"] == {"known": 100, "near": 100, "far": 100}
+    assert content["notes"] == []
     named = {(t["unknown"], t["method"], t["metric"]) for t in content["tests"]}
     rivals = [m for m in scorers.names() if m != "ghost"]
     assert named == {(u, m, q) for u in ("near", "far") for m in rivals for q in ("auroc", "auoscr", "fpr95")}
@@ -293,11 +267,20 @@ def test_class_without_gaussian_is_named_and_scored_as_unknown(place: Path, toy:
     rows = rows_of(place, "fit")
     kept = rows["label"] != 2
     write_store(tmp_path / "fit", rows["embedding"][kept], rows["label"][kept], toy)
-    result = run(settings(place, tmp_path / "e", fit=str(tmp_path / "fit"), methods=["ghost", "ghost-full"]))
+    options = {"fit": str(tmp_path / "fit"), "methods": ["ghost", "ghost-full"], "draw_size": 350}
+    result = run(settings(place, tmp_path / "e", **options))
     assert [note.split(":")[0] for note in result["notes"] if "(2)" in note] == ["ghost", "ghost-full"]
     table = pq.read_table(tmp_path / "e" / "scores" / "ghost__known.parquet")
     np.testing.assert_array_equal(np.isneginf(table["score"].to_numpy()), table["pred"].to_numpy() == 2)
     json.dumps(result, allow_nan=False)
+    significance = json.loads((tmp_path / "e" / "significance.json").read_text())
+    assert significance["drawn"] == {"known": 350, "near": 150, "far": 100}
+    assert [note.split(";")[0] for note in significance["notes"]] == [
+        "significance: each draw takes 350 of the 400 knowns",
+        "significance: each draw takes half of the 300 unknowns of near",
+        "significance: each draw takes half of the 200 unknowns of far",
+    ]
+    assert set(significance["notes"]) <= set(result["notes"])
 
 
 @pytest.mark.slow
@@ -308,87 +291,6 @@ def test_pytorch_ood_runs_beside_ours(place: Path, tmp_path: Path, local_ray: No
     assert (tmp_path / "e" / "scores" / "pytorch-ood-MaxLogit__far.parquet").exists()
     assert not (tmp_path / "e" / "zscores.parquet").exists()
     assert json.loads((tmp_path / "e" / "significance.json").read_text())["tests"] == []
-
-
-@pytest.fixture(scope="module")
-def wrong(place: Path, toy: Toy) -> Path:
-    """Stores that an evaluation must refuse."""
-    rng = np.random.default_rng(3)
-    embedding, label = toy.known(rng, 60)
-    write_store(place / "empty", embedding[:0], label[:0], toy)
-    write_store(place / "other", embedding, label, toy, network={"name": "resnet"})
-    write_store(place / "no-head", embedding, label, toy, stored_logits=True)
-    write_store(place / "no-head-unknown", embedding, None, toy, stored_logits=True)
-    small = Toy.make(rng, classes=6, dimensions=7)
-    write_store(place / "small", small.unknown(rng, 30), None, small)
-    embedding[11, 3] = np.nan
-    write_store(place / "nan", embedding, None, toy, pred=label)
-    return place
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"fit": "empty"}, r"--fit .*empty.*no rows"),
-        ({"known": "empty"}, r"--known .*no rows"),
-        ({"unknown": {"x": "empty"}}, r"--unknown .*no rows"),
-        ({"unknown": {"x": "small"}}, r"D=7.*D=12"),
-        ({"known": "other"}, r"resnet.*toy"),
-        ({"known": "near"}, r"--known .*without a label"),
-        ({"fit": "near"}, r"--fit .*no labelled rows"),
-        ({"unknown": {"x": "known"}}, r"no unknowns.*--unknown"),
-        ({"unknown": {"known": "near"}}, r"name of the known set"),
-        ({"unknown": {"x": "nowhere"}}, r"does not exist"),
-        ({"methods": ["gost"]}, r"unknown method 'gost'.*nearest: 'ghost'"),
-        ({"methods": ["msp", "msp"]}, r"twice"),
-        ({"methods": ["all", "msp"]}, r"stands alone"),
-        ({"group": {"g": "near,fra"}}, r"no --unknown 'fra'.*nearest: 'far'"),
-        ({"group": {"near": "near,far"}}, r"has this name"),
-        (
-            {
-                "fit": "no-head",
-                "known": "no-head",
-                "unknown": {"x": "no-head-unknown"},
-                "methods": ["ghost", "react"],
-            },
-            r"--methods 'react'.*head.*--head HEAD.safetensors, or leave out react",
-        ),
-    ],
-)
-def test_wrong_input_is_refused_before_ray_starts(
-    wrong: Path, tmp_path: Path, options: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(_: object) -> None:
-        raise AssertionError("Ray was started")
-
-    monkeypatch.setattr("ghost_ray.evaluate.ray_session", never)
-    at: dict[str, Any] = {k: str(wrong / v) if k in ("fit", "known") else v for k, v in options.items()}
-    if "unknown" in options:
-        at["unknown"] = {name: str(wrong / store) for name, store in options["unknown"].items()}
-    with pytest.raises(InputError, match=problem) as refused:
-        run(settings(wrong, tmp_path / "e", **at))
-    assert refused.value.exit_code == 2
-    assert os.listdir(tmp_path) == []
-
-
-def test_all_without_a_head_leaves_out_what_needs_it(wrong: Path, tmp_path: Path, local_ray: None) -> None:
-    from ghost_ray.evaluate.plan import make_plan
-
-    stores = {"fit": "no-head", "known": "no-head"}
-    at: dict[str, Any] = {k: str(wrong / v) for k, v in stores.items()}
-    plan = make_plan(
-        settings(wrong, tmp_path / "e", unknown={"x": str(wrong / "no-head-unknown")}, methods="all", **at)
-    )
-    left_out = [name for name in scorers.names() if scorers.scorer_class(name).needs_head]
-    assert left_out
-    assert set(plan.scorers) == set(scorers.names()) - set(left_out)
-    assert len(plan.notes) == len(left_out)
-
-
-def test_nan_in_a_store_is_named(wrong: Path, tmp_path: Path, local_ray: None) -> None:
-    with pytest.raises(InputError, match="row 11 holds a NaN"):
-        run(settings(wrong, tmp_path / "e", unknown={"x": str(wrong / "nan")}))
-    assert os.listdir(tmp_path) == []
 
 
 def test_simulated_network_gives_the_areas_computed_by_hand(tmp_path: Path, local_ray: None) -> None:
@@ -420,15 +322,3 @@ def test_simulated_network_gives_the_areas_computed_by_hand(tmp_path: Path, loca
         assert one(result, method, "beside")["auroc"] == pytest.approx(0.5, abs=0.02)
     assert one(result, "ghost", "beside")["auroc"] > 0.9
     assert result["closed_set_accuracy"] == pytest.approx(stats.norm.cdf(c), abs=0.01)
-
-
-def test_command_line_answers_in_one_line(wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ghost_ray.cli import main
-
-    words = ["evaluate", "--fit", str(wrong / "empty"), "--known", str(wrong / "known"), "--out", str(tmp_path / "e")]
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--unknown", f"near={wrong / 'near'}"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.strip()
-    assert "\n" not in said
-    assert said.startswith("ghost-ray evaluate: --fit")

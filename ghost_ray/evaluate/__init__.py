@@ -95,7 +95,7 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> dict[str, Any]
         "unknowns": {name: len(sets[name].label) for name in plan.unknowns},
         "results": measured.results,
         "groups": average_groups(measured.results, plan.groups),
-        "notes": list(dict.fromkeys([*plan.notes, *said_by_scorers, *said_on_scoring])),
+        "notes": list(dict.fromkeys([*plan.notes, *said_by_scorers, *said_on_scoring, *compared["notes"]])),
     }
     write_json(join(folder, "metrics.json"), summary)
     write_bytes(join(folder, "table.md"), to_markdown(summary).encode())

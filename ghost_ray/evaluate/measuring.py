@@ -152,11 +152,19 @@ def compare_with_ghost(
         "reference": REFERENCE,
         "draws": draws,
         "draw_size": size,
+        "drawn": {name: significance.rows_drawn(len(scored.label), size) for name, scored in sets.items()},
+        "notes": _cautions(sets, size) if tests else [],
         "seed": seed,
         "correction": "bonferroni",
         "alpha": significance.ALPHA,
         "tests": tests,
     }
+
+
+def _cautions(sets: dict[str, SetScores], size: int) -> list[str]:
+    called = {name: "knowns" if name == KNOWN else f"unknowns of {name}" for name in sets}
+    found = [significance.caution(called[name], len(scored.label), size) for name, scored in sets.items()]
+    return [f"significance: {note}" for note in found if note is not None]
 
 
 def _compare(

@@ -33,7 +33,8 @@ def significance_table(result: Result, identity: str) -> Table | None:
         caption=f"Rival − GHOST, and p of a paired two-sided t-test over {draws}, after Bonferroni’s correction; "
         f"called a difference below {percent(content.get('alpha'), 0)}. Of {len(tests)} tests GHOST is better in "
         f"{better}, the rival in {worse}, and in {len(tests) - better - worse} no difference is shown."
-        + "".join(f" Where no test could be made: {note}." for note in notes),
+        + "".join(f" Where no test could be made: {note}." for note in notes)
+        + "".join(f" {str(note).removeprefix('significance: ').capitalize()}." for note in content.get("notes") or []),
         columns=["Unknowns", "Rival", *(_TITLES[metric] for metric in metrics)],
         rows=[
             [text_cell(unknown), text_cell(display_name(method)), *(_cell(row.get(metric)) for metric in metrics)]

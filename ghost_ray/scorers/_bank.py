@@ -7,10 +7,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import Floats, chunks
+from ghost_ray._compiled import compiled, read_only
+from ghost_ray.scorers._common import Floats
+
+Singles = npt.NDArray[np.float32]
 
 SPARE = 8  # candidates beyond k: float32 may misplace neighbours that are nearly tied
-ROWS_REFINED = 16  # queries whose candidates are gathered at a time
 
 
 class Bank:
@@ -26,7 +28,7 @@ class Bank:
     metric : {"l2", "inner"}
     """
 
-    def __init__(self, rows: npt.NDArray[np.float32], metric: Literal["l2", "inner"]) -> None:
+    def __init__(self, rows: Singles, metric: Literal["l2", "inner"]) -> None:
         self.rows = np.ascontiguousarray(rows, np.float32)
         self.metric = metric
         self._index: Any = None
@@ -47,7 +49,7 @@ class Bank:
             self._index.add(self.rows)
         return self._index
 
-    def search(self, queries: npt.NDArray[np.float32], k: int) -> Floats:
+    def search(self, queries: Singles, k: int) -> Floats:
         """The k smallest distances, or the k largest inner products, best first [B, k].
 
         A bank of fewer than k rows fills up with +inf or −inf.
@@ -57,20 +59,41 @@ class Bank:
         candidates = min(k + SPARE, len(self.rows))
         if candidates == 0 or len(queries) == 0:
             return found
-        _, ids = self.index().search(np.ascontiguousarray(queries, np.float32), candidates)
+        queries = np.ascontiguousarray(queries, np.float32)
+        _, ids = self.index().search(queries, candidates)
+        exact = np.empty(ids.shape)
+        if self.metric == "l2":
+            _distances(read_only(self.rows), read_only(queries), read_only(ids), exact)
+            exact.sort(axis=1)
+        else:
+            _products(read_only(self.rows), read_only(queries), read_only(ids), exact)
+            exact = -np.sort(-exact, axis=1)
         kept = min(k, candidates)
-        for part in chunks(len(queries), ROWS_REFINED):
-            found[part, :kept] = self._refine(queries[part], ids[part])[:, :kept]
+        found[:, :kept] = exact[:, :kept]
         return found
 
-    def _refine(self, queries: npt.NDArray[np.float32], ids: npt.NDArray[np.int64]) -> Floats:
-        near = self.rows[np.sort(ids, axis=1)]
-        if self.metric == "l2":
-            near -= queries[:, None, :]
-            distance: Floats = np.sqrt(np.einsum("bkd,bkd->bk", near, near).astype(np.float64))
-            return np.sort(distance, axis=1)
-        product: Floats = np.einsum("bkd,bd->bk", near, queries).astype(np.float64)
-        return -np.sort(-product, axis=1)
+
+@compiled(reassociate=True)
+def _distances(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], found: Floats) -> None:
+    for b in range(len(queries)):
+        query = queries[b]
+        for j in range(ids.shape[1]):
+            row, total = rows[ids[b, j]], 0.0
+            for d in range(len(query)):
+                difference = np.float64(row[d]) - np.float64(query[d])
+                total += difference * difference
+            found[b, j] = np.sqrt(total)
+
+
+@compiled(reassociate=True)
+def _products(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], found: Floats) -> None:
+    for b in range(len(queries)):
+        query = queries[b]
+        for j in range(ids.shape[1]):
+            row, total = rows[ids[b, j]], 0.0
+            for d in range(len(query)):
+                total += np.float64(row[d]) * np.float64(query[d])
+            found[b, j] = total
 
 
 def merge_topk(a: Floats, b: Floats) -> Floats:

@@ -37,6 +37,15 @@ def test_knn_of_a_zero_embedding_and_of_a_training_sample(network, batch_of):
     assert scores[1] == pytest.approx(0, abs=1e-6)
 
 
+def test_distances_in_a_tight_cluster_keep_their_digits():
+    """‖a‖² − 2⟨a,b⟩ + ‖b‖² in float32 has none left where neighbours are a millionth apart."""
+    rng = np.random.default_rng(0)
+    bank = (1 + 1e-6 * rng.normal(size=(12, 64))).astype(np.float32)
+    found = Bank(bank, "l2").search(bank[:3], 5)
+    every = np.sort(np.linalg.norm(bank[:3, None].astype(np.float64) - bank, axis=2), axis=1)
+    assert found == pytest.approx(every[:, :5], rel=1e-12)
+
+
 def test_knn_with_fewer_samples_than_k_takes_the_farthest(network):
     train = network.train.take(np.arange(4))
     few = scorers.create("knn", k=50).fit(lambda: [train]).score(network.known)
@@ -76,7 +85,7 @@ def test_a_bank_finds_what_a_full_search_finds(metric, rows):
         every = np.sort(np.linalg.norm(queries[:, None].astype(np.float64) - bank, axis=2), axis=1)
     else:
         every = -np.sort(-(queries.astype(np.float64) @ bank.T), axis=1)
-    assert found[:, :rows] == pytest.approx(every[:, :6], rel=1e-5, abs=1e-5)
+    assert found[:, :rows] == pytest.approx(every[:, :6], rel=1e-13, abs=1e-13)
     assert np.isinf(found[:, rows:]).all()
 
 

@@ -19,21 +19,24 @@ def auroc(name: str, train, known, unknown, head) -> float:
     return metrics.auroc(scores)
 
 
-def simulate(batch_of, shift: np.ndarray, mixing: np.ndarray | None = None, seed: int = 0):
-    """Class k lies at FAR on axis k; unknowns are moved by ``shift`` along the other axes, which the head ignores."""
+def simulate(batch_of, shift: np.ndarray, mixing: np.ndarray | None = None, seed: int = 0, drop: float = 0.0):
+    """Class k lies at FAR on axis k; unknowns are moved by ``shift`` along the other axes, which the head ignores.
+
+    With ``drop`` they also lie that much less far out, which lowers their logit and nothing else.
+    """
     rng = np.random.default_rng(seed)
     head = Head(np.eye(CLASSES, DIM, dtype=np.float32), np.zeros(CLASSES, np.float32))
 
-    def rows(first_id: int, moved: np.ndarray | float = 0.0, labelled: bool = True):
+    def rows(first_id: int, moved: np.ndarray | float = 0.0, labelled: bool = True, reach: float = FAR):
         label = rng.integers(0, CLASSES, ROWS)
         noise = rng.normal(size=(ROWS, DIM))
         if mixing is not None:
             noise[:, CLASSES:] = noise[:, CLASSES:] @ mixing.T
         noise[:, CLASSES:] += moved
-        embedding = noise + FAR * np.eye(CLASSES, DIM)[label]
+        embedding = noise + reach * np.eye(CLASSES, DIM)[label]
         return batch_of(head, embedding, label if labelled else np.full(ROWS, -1), first_id)
 
-    return rows(0), rows(ROWS), rows(2 * ROWS, shift, labelled=False), head
+    return rows(0), rows(ROWS), rows(2 * ROWS, shift, labelled=False, reach=FAR - drop), head
 
 
 def folded(shift: np.ndarray) -> tuple[float, float]:
@@ -69,6 +72,40 @@ def test_auroc_at_a_chosen_distance(distance, batch_of):
     assert auroc("ghost-full", train, known, unknown, head) == pytest.approx(by_squares, abs=0.02)
     for blind in ("msp", "maxlogit", "energy"):
         assert auroc(blind, train, known, unknown, head) == pytest.approx(0.5, abs=0.015)
+
+
+def analytical(shift: np.ndarray, drop: float) -> dict[str, float]:
+    """AUROCs for unknowns moved by ``shift`` along all axes, of which ``drop`` is against the class's own."""
+    (low, low_variance), (high, high_variance) = folded(np.zeros(DIM)), folded(np.append(shift, drop)[1:])
+    near, far = FAR - drop, FAR
+    # γ of a known is the larger where z·s' − z'·s > 0, a sum of many terms; z and z' have variance 1.
+    spread = far**2 * high_variance + near**2 * low_variance + high**2 + low**2
+    return {
+        "ghost": float(stats.norm.cdf((far * high - near * low) / np.sqrt(spread))),
+        "mds": auroc_of_chi_square(float(shift @ shift) + drop**2),
+        "maxlogit": float(stats.norm.cdf(drop / np.sqrt(2))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("even", "loud", "drop", "order"),
+    [
+        (0.6, 0.0, 0.8, ["ghost", "mds", "maxlogit"]),
+        (0.0, 6.0, 0.0, ["mds", "ghost", "maxlogit"]),
+        (0.0, 0.0, 3.0, ["maxlogit", "ghost", "mds"]),
+    ],
+)
+def test_methods_come_out_in_the_order_computed(even, loud, drop, order, batch_of):
+    """A little of everything, far in one dimension, or a smaller logit alone: each has its own best method."""
+    shift = np.zeros(DIM)
+    shift[CLASSES:] = even
+    shift[-1] += loud
+    expected = analytical(shift, drop)
+    assert sorted(expected, key=expected.__getitem__, reverse=True) == order
+    train, known, unknown, head = simulate(batch_of, shift[CLASSES:], drop=drop)
+    found = {name: auroc(name, train, known, unknown, head) for name in expected}
+    assert found == pytest.approx(expected, abs=0.01)
+    assert sorted(found, key=found.__getitem__, reverse=True) == order
 
 
 def test_one_loud_dimension_is_seen_better_by_squares(batch_of):
