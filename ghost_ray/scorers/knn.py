@@ -65,7 +65,12 @@ class KNN(ShardedScorer):
             raise ValueError("knn: no labelled training rows")
 
     def score_shard(self, shard: Bank, batch: Batch) -> Floats:
-        return shard.search(normalise(batch.embedding), self.k)
+        g = normalise(batch.embedding)
+        found = shard.search(g, self.k)
+        # From zero all training samples are equally far, and rounding alone would say which are the nearest.
+        from_zero = ~g.any(axis=1)
+        found[from_zero] = np.rint(found[from_zero])
+        return found
 
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         return merge_topk(a, b)
