@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 from ghost_ray import metrics, scorers
 from ghost_ray.config import JobConfig
 from ghost_ray.manifest import Network, provenance
-from ghost_ray.scorers import Batch, Head, Scorer, ShardedScorer, State
+from ghost_ray.scorers import Batch, Head, Scorer, State
 from ghost_ray.store import ClusteredWriter, StoreManifest, finish_store, row_schema, to_table, write_head
 
 CHEAP = ("ghost", "msp", "maxlogit", "energy", "react", "scale")
@@ -82,8 +82,8 @@ def fresh(batches: list[Batch]) -> list[Batch]:
 
 
 def score_all(scorer: Scorer, batches: list[Batch]) -> np.ndarray:
-    """Scores of all pieces, a piece a core."""
-    if isinstance(scorer, ShardedScorer):
+    """Scores of all pieces, a piece a core; faiss puts all cores on one piece by itself."""
+    if scorer.name == "knn":
         return np.concatenate([scorer.score(batch) for batch in batches])
     with ThreadPoolExecutor(os.cpu_count()) as pool, threadpool_limits(1):
         return np.concatenate(list(pool.map(scorer.score, batches)))
