@@ -1,7 +1,8 @@
 """``score``: γ for every row of a store or every image, and whether it is accepted.
 
-Plan → choose the threshold → score piece by piece on Ray → one Parquet file with key, pred, score, accepted. The
-threshold is stored with the model, so that a service accepts what this job accepts.
+Plan → choose the threshold → score piece by piece, on Ray where a cluster is named and in threads where none is → one
+Parquet file with key, pred, score, accepted. The threshold is stored with the model, so that a service accepts what
+this job accepts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ghost_ray.manifest import require_same_network
 from ghost_ray.metrics import ROUNDING, threshold_at_known
 from ghost_ray.model import Model, write_threshold
 from ghost_ray.progress import progress
-from ghost_ray.runtime import map_ordered, ray_session
+from ghost_ray.runtime import map_ordered, workers
 from ghost_ray.store import UNKNOWN, Piece, Rows, Store
 
 SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("score", pa.float64()), ("accepted", pa.bool_())])
@@ -39,7 +40,7 @@ def run(config: ScoreConfig) -> dict[str, Any]:
     model = Model.open(config.gaussians)
     rule = _rule(config, model)
     with output_file(config.out, overwrite=config.overwrite) as handle, _rows_to_score(config, model) as store:
-        with ray_session(config):
+        with workers(config):
             threshold = rule.settle(model.gaussians)
             counts = _write_scores(store, model.gaussians, threshold["threshold"], handle)
         if rule.is_new:

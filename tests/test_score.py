@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +67,16 @@ def test_scores_are_gamma_in_the_stores_order(place: Path, toy: Toy) -> None:
     assert result["knowns_correct_and_accepted"] == (accepted & correct).sum()
     keys = pq.ParquetDataset(place / "test" / "rows").read()["key"]
     assert table["key"].to_pylist() == keys.to_pylist()
+
+
+def test_threads_of_a_command_write_what_tasks_of_ray_write(place: Path) -> None:
+    run(config(place, threshold=0.1))
+    words = ["score", str(place / "model"), "--store", str(place / "test"), "--threshold", "0.1", "--json"]
+    command = [sys.executable, "-m", "ghost_ray", *words, "--out", str(place / "threads.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (place / "threads.parquet").read_bytes() == (place / "scores.parquet").read_bytes()
+    assert json.loads(done.stdout)["rows"] == 300
 
 
 def test_stored_logits_serve_as_well_as_a_head(place: Path, toy: Toy) -> None:

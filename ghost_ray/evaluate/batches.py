@@ -28,10 +28,15 @@ class BatchReader:
         head = store.head()
         return cls(store, None if head is None else Head(*head), field)
 
-    def read(self, piece: Piece) -> tuple[Batch, pa.Array]:
-        """The rows of a piece and their keys; a NaN or an infinity in them is refused, naming the row."""
+    def read(self, piece: Piece, *, with_logits: bool = True) -> tuple[Batch, pa.Array]:
+        """The rows of a piece and their keys; a NaN or an infinity in them is refused, naming the row.
+
+        ``with_logits`` False spares the product with the head: the logits are then an array [B, 0].
+        """
         rows = self.store.read(piece, keys=True)
-        logits = rows.logits if self.head is None else self.head.logits(rows.embedding)
+        logits = rows.logits
+        if self.head is not None:
+            logits = self.head.logits(rows.embedding) if with_logits else np.empty((len(rows), 0), np.float32)
         assert logits is not None, "a store without a head holds logits"
         assert rows.key is not None
         batch = Batch(

@@ -91,7 +91,7 @@ def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Pro
 
 
 def _accumulate(piece: Piece, scorers: Scorers, pass_index: int, reader: BatchReader) -> dict[str, State]:
-    batch, _ = reader.read(piece)
+    batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
     states = {}
     for name, scorer in scorers.items():
         with answer_for(name):
@@ -123,7 +123,7 @@ def _fit_range(pieces: list[Piece], scorers: Scorers, reader: BatchReader) -> di
     """Fits of the classes whose rows lie in ``pieces``, by method and class."""
     kept: dict[str, list[Kept]] = {name: [] for name in scorers}
     for piece in pieces:
-        batch, _ = reader.read(piece)
+        batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
         for name, scorer in scorers.items():
             kept[name].append(scorer.keep_usable(batch))
     fits = {}
@@ -154,7 +154,7 @@ def _classes_in(shard: dict[int, Any]) -> list[int]:
 
 
 def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Any:
-    batch, _ = reader.read(piece)
+    batch, _ = reader.read(piece, with_logits=scorer.fits_on_logits)
     with answer_for(scorer.name):
         state = scorer.begin(scorer.passes - 1)
         state.update(batch)

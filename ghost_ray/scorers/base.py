@@ -144,6 +144,7 @@ class Scorer(ABC):
 
     name: str
     needs_head: bool = False  # the logits of changed embeddings are needed
+    fits_on_logits: bool = True  # fitting looks at logits, not only at embeddings, labels and predictions
     passes: int = 0  # passes over the training rows
     by_class: bool = False  # afterwards, all rows of a class at once
 

@@ -96,6 +96,7 @@ class EVM(Scorer):
     """
 
     name = "evm"
+    fits_on_logits = False
     passes = 1
     by_class = True
 

@@ -32,6 +32,7 @@ class Ghost(Scorer):
     """
 
     name = "ghost"
+    fits_on_logits = False
     passes = 1
 
     gaussians_: Gaussians

@@ -86,6 +86,7 @@ class GhostFull(ShardedScorer):
     """
 
     name = "ghost-full"
+    fits_on_logits = False
     by_class = True
 
     def keep(self, batch: Batch) -> Kept:

@@ -44,6 +44,7 @@ class GhostGPD(Ghost):
     """
 
     name = "ghost-gpd"
+    fits_on_logits = True
     by_class = True
 
     parameters_: Floats  # [K, 3]: shape, location, scale

@@ -43,6 +43,7 @@ class KNN(ShardedScorer):
     """
 
     name = "knn"
+    fits_on_logits = False
     passes = 1
 
     def __init__(self, k: int = 50) -> None:

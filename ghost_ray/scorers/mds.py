@@ -21,6 +21,7 @@ class MDS(Scorer):
     """
 
     name = "mds"
+    fits_on_logits = False
     passes = 1
 
     def begin(self, pass_index: int) -> State:

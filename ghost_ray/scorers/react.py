@@ -66,6 +66,7 @@ class ReAct(Scorer):
 
     name = "react"
     needs_head = True
+    fits_on_logits = False
     passes = 2
 
     threshold_: float

@@ -157,6 +157,14 @@ def test_no_row_and_no_training_set_gives_nan(name, training, network, batch_of)
     assert all(isinstance(note, str) and note.startswith(name) for note in scorer.notes())
 
 
+@pytest.mark.parametrize("name", [n for n in ALL if not scorers.scorer_class(n).fits_on_logits])
+def test_what_says_so_is_fitted_without_logits(name, network):
+    train = network.train
+    bare = Batch(train.embedding, np.empty((len(train), 0), np.float32), train.pred, train.label, train.row_id)
+    with_logits, without = (distributed_fit(name, network, [rows]).score(network.known) for rows in (train, bare))
+    assert with_logits.tobytes() == without.tobytes()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_an_empty_batch_has_no_scores(name, network):
     assert fitted(name, network).score(network.known.take(np.zeros(0, int))).shape == (0,)
