@@ -114,6 +114,17 @@ def test_example_histogram_and_quantiles_are_the_sample(both: Any) -> None:
     assert curve["y"][highest] == pytest.approx(1 / (example["std"] * np.sqrt(2 * np.pi)), rel=0.01)
 
 
+def test_many_values_are_thinned_to_points_of_the_sample_with_its_tails(tmp_path: Path) -> None:
+    make_audit(tmp_path / "audit", classes=3, dimensions=3, samples=4000)
+    page = make_page(tmp_path / "audit")
+    example = pq.read_table(tmp_path / "audit" / "examples.parquet").to_pylist()[0]
+    points = page.data["charts"]["audit-example-0-qq"]["series"][1]
+    observed = plain((np.array(example["values"]) - example["mean"]) / example["std"])
+    assert 100 < len(points["y"]) <= 400 < len(observed)
+    assert set(points["y"]) <= set(observed)
+    assert [points["y"][0], points["y"][-1]] == [observed[0], observed[-1]]
+
+
 def test_tables_hold_the_numbers_of_metrics_json(both: Any) -> None:
     _, _, metrics, page = both
     rows = page.tables["evaluation-metrics"][1:]

@@ -13,6 +13,7 @@ from ghost_ray.report.numbers import class_name, decimal, short, small, whole
 _COLUMNS = ("kind", "class", "dimension", "n", "W", "p", "mean", "std", "values")
 _WORST, _TYPICAL = 3, 2
 _BINS = 24
+_MOST_POINTS = 400
 
 
 def example_charts(result: Result, identity: str) -> Grid | None:
@@ -57,6 +58,7 @@ def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
     expected = np.array([NormalDist().inv_cdf((i + 0.625) / (n + 0.25)) for i in range(n)])
     observed = (values - mean) / std
     (lowest, low), (highest, high) = ((decimal(observed[i], 2), decimal(expected[i], 2)) for i in (0, -1))
+    shown = _evenly(expected)
     reach = float(np.ceil(max(np.abs(expected).max(), 1.0)))
     return Chart(
         id=f"{prefix}-qq",
@@ -68,10 +70,18 @@ def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
         y=Axis("observed, σ"),
         series=[
             Series("normal", x=[-reach, reach], y=[-reach, reach], style="reference"),
-            Series("values", x=expected, y=observed, kind="points"),
+            Series("values", x=expected[shown], y=observed[shown], kind="points"),
         ],
         height=250,
     )
+
+
+def _evenly(expected: np.ndarray) -> np.ndarray:
+    """Which points of a Q–Q plot to draw: all, or as many as can be told apart, the tails among them."""
+    if len(expected) <= _MOST_POINTS:
+        return np.arange(len(expected))
+    places = np.linspace(expected[0], expected[-1], _MOST_POINTS)
+    return np.unique(np.searchsorted(expected, places).clip(max=len(expected) - 1))
 
 
 def _histogram(prefix: str, name: str, facts: str, values: np.ndarray, mean: float, std: float) -> Chart:
