@@ -87,7 +87,9 @@ def _evenly(expected: np.ndarray) -> np.ndarray:
 def _histogram(prefix: str, name: str, facts: str, values: np.ndarray, mean: float, std: float) -> Chart:
     counts, edges = np.histogram(values, bins=_BINS)
     density = counts / (len(values) * np.diff(edges))
-    grid = np.linspace(min(edges[0], mean - 3 * std), max(edges[-1], mean + 3 * std), 80)
+    low, high = min(edges[0], mean - 3 * std), max(edges[-1], mean + 3 * std)
+    # Dense where the curve bends, however far away a single value lies.
+    grid = np.unique([low, high, *np.linspace(mean - 4 * std, mean + 4 * std, 81).clip(low, high)])
     curve = np.exp(-0.5 * ((grid - mean) / std) ** 2) / (std * np.sqrt(2 * np.pi))
     return Chart(
         id=f"{prefix}-histogram",
