@@ -334,9 +334,10 @@ def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> N
 
 def test_where_nothing_is_rejected_axes_begin_at_zero(tmp_path: Path, open_page: Any) -> None:
     make_audit(tmp_path / "audit")
-    table = pq.read_table(tmp_path / "audit" / "normality.parquet").to_pandas()
-    table["rejected"], table["p_holm"] = False, 1.0
-    pq.write_table(pa.Table.from_pandas(table), tmp_path / "audit" / "normality.parquet")
+    columns = pq.read_table(tmp_path / "audit" / "normality.parquet").to_pydict()
+    rows = len(columns["p"])
+    calm = {**columns, "rejected": [False] * rows, "p_holm": [1.0] * rows}
+    pq.write_table(pa.table(calm), tmp_path / "audit" / "normality.parquet")
     page = open_page(_page(tmp_path))
     assert wrongly_drawn(page) == []
     for chart in ("audit-n", "audit-alpha"):
