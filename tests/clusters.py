@@ -1,15 +1,17 @@
-"""A Ray cluster of a test's own, with token authentication, on loopback."""
+"""Ray clusters of a test's own: one with token authentication, and one of several raylets to be killed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -29,6 +31,7 @@ class Cluster:
     dashboard: str  # http://127.0.0.1:PORT
     environment: dict[str, str]
     token: str
+    metrics: str = ""  # where Prometheus would scrape
 
     def ray(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run the ``ray`` command line against the cluster."""
@@ -59,6 +62,26 @@ class Cluster:
         with self._open(f"/api/jobs/{submission}", self.token) as answer:
             job = json.load(answer)
         return float(job["end_time"] - job["start_time"]) / 1000
+
+    @contextlib.contextmanager
+    def scraping(self, prefix: str) -> Iterator[set[str]]:
+        """The names of all metrics beginning with ``prefix`` that are exported while the block runs."""
+        seen: set[str] = set()
+        stop = threading.Event()
+
+        def scrape() -> None:
+            while not stop.wait(1):
+                with contextlib.suppress(OSError), urllib.request.urlopen(self.metrics, timeout=10) as answer:
+                    lines = answer.read().decode().splitlines()
+                    seen.update(re.split(r"[{ ]", line)[0] for line in lines if line.startswith(prefix))
+
+        thread = threading.Thread(target=scrape, daemon=True)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            stop.set()
+            thread.join(15)
 
     def _open(self, path: str, token: str | None) -> Any:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -99,7 +122,13 @@ def token_cluster(num_cpus: int = 2) -> Iterator[Cluster]:
             head = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        cluster = Cluster(f"http://127.0.0.1:{ports['dashboard-port']}", environment, token_file.read_text().strip())
+        here = "http://127.0.0.1:"
+        cluster = Cluster(
+            dashboard=f"{here}{ports['dashboard-port']}",
+            environment=environment,
+            token=token_file.read_text().strip(),
+            metrics=f"{here}{ports['metrics-export-port']}/metrics",
+        )
         try:
             _wait(cluster, head, Path(folder) / "head.log")
             yield cluster
@@ -120,3 +149,93 @@ def _wait(cluster: Cluster, head: subprocess.Popen[bytes], log: Path) -> None:
                 return
         time.sleep(1)
     raise TimeoutError(log.read_text())
+
+
+def _fill(size: int) -> list[Any]:
+    """Objects of more than ``size`` bytes, as references."""
+    import ray
+
+    return [ray.put(bytes(20_000_000)) for _ in range(1 + size // 20_000_000)]
+
+
+class Raylets:
+    """A cluster of several raylets on this machine, one CPU each."""
+
+    def __init__(self, count: int, object_store_bytes: int) -> None:
+        import ray
+        from ray.cluster_utils import Cluster as RayCluster
+
+        assert not ray.is_initialized(), "needs a process of its own"
+        self._object_store_bytes = object_store_bytes
+        self._node_args = {"num_cpus": 1, "object_store_memory": object_store_bytes}
+        self._cluster = RayCluster(initialize_head=True, head_node_args={**self._node_args, "include_dashboard": False})
+        for _ in range(count - 1):
+            self.add()
+        self._cluster.wait_for_nodes()
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self) -> Any:
+        """One more node."""
+        return self._cluster.add_node(**self._node_args)
+
+    def raylet(self, node: Any) -> int:
+        """The process of a node; what works there is below it."""
+        return int(node.all_processes["raylet"][0].process.pid)
+
+    @property
+    def nodes(self) -> list[Any]:
+        """All nodes, the head first."""
+        head = self._cluster.head_node
+        return [head, *(node for node in self._cluster.list_all_nodes() if node is not head)]
+
+    def kill(self, node: Any) -> None:
+        """The node is gone from one moment to the next."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def idle(self, seconds: float = 60) -> bool:
+        """Whether nothing is at work any more, soon."""
+        import ray
+
+        ray.init(address=self.address, log_to_driver=False)
+        try:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                if ray.available_resources().get("CPU") == ray.cluster_resources().get("CPU"):
+                    return True
+                time.sleep(0.5)
+            return False
+        finally:
+            ray.shutdown()
+
+    @contextlib.contextmanager
+    def full_object_store(self) -> Iterator[None]:
+        """Every node's object store holds more than fits, as another job's objects would, for the block."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray.init(address=self.address, log_to_driver=False)
+        try:
+            here = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes() if node["Alive"]]
+            fill = ray.remote(num_cpus=0)(_fill)
+            size = self._object_store_bytes
+            held = ray.get([fill.options(scheduling_strategy=place).remote(size) for place in here])
+            yield
+            assert len(held) == len(here)
+        finally:
+            ray.shutdown()
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+@contextlib.contextmanager
+def several_raylets(count: int = 3, object_store_bytes: int = 150_000_000) -> Iterator[Raylets]:
+    """A head and ``count`` − 1 further nodes."""
+    raylets = Raylets(count, object_store_bytes)
+    try:
+        yield raylets
+    finally:
+        raylets.shutdown()

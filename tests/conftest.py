@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from fault_table import fault  # noqa: F401 - a fixture of all fault tests
 from hypothesis import settings
 
 os.environ.pop("RAY_ADDRESS", None)

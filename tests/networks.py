@@ -44,6 +44,11 @@ def slow() -> nn.Module:
     return Small(seconds_an_image=0.02)
 
 
+def slower() -> nn.Module:
+    """Takes so much time that a node can join in the middle."""
+    return Small(seconds_an_image=0.1)
+
+
 class _AllergicToWhite(Small):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         white = (x > 0.999).all(dim=(1, 2, 3))

@@ -1,53 +1,41 @@
-"""Extraction with things killed under it: the driver, an actor, a node; and on clusters of odd shapes."""
+"""Extraction with things killed, filled up and broken under it: the result is that of an undisturbed run."""
 
 from __future__ import annotations
 
-import json
-import logging
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from clusters import Raylets, several_raylets
+from fault_table import Fault
+from job_processes import Job, run, workers
+from object_stores import ObjectStore, object_store_in_environment
 from pictures import write_folder
 from pyarrow import fs
-from test_sources import FlakyStore
 
 from ghost_ray.gaussians import Accumulator, Gaussians
 from ghost_ray.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PER_CLASS = 100
 BATCH = 8
+EMBED, DECODE = "MapWorker(MapBatches(Embed)", "MapBatches(Decode)"
+GOES_ON = "the job goes on; the same result"
+RESUMES = "exit 1 in one line; the same command goes on where it was; the same result"
 
 
-def arguments(data: Path, out: Path, model: str = "networks:slow", **options: str) -> list[str]:
+def arguments(data: Path | str, out: Path | str, model: str = "networks:slow", **options: str) -> list[str]:
     given = {"data": str(data), "model": model, "out": str(out), "batch-size": str(BATCH), **options}
-    return [word for name, value in given.items() for word in (f"--{name}", value)]
+    return ["extract", *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value))]
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "ghost_ray", "extract", *words, "--json"]
-
-
-def finish(*words: str) -> dict[str, Any]:
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def keys_of(store: Path) -> list[str]:
-    files = sorted((store / "rows").glob("*.parquet"))
-    return sorted(key for file in files for key in pq.read_table(file, columns=["key"])["key"].to_pylist())
+def keys_of(store: Path | str) -> list[str]:
+    found = Store.open(str(store))
+    return sorted(key for piece in found.pieces() for key in found.read_small(piece, "key")["key"].to_pylist())
 
 
 def gaussians_of(uri: Path | str) -> Gaussians:
@@ -59,16 +47,16 @@ def gaussians_of(uri: Path | str) -> Gaussians:
     return accumulator.finish()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-
-
 def blocks_done(out: Path) -> int:
     checkpoints = (out.parent / f".{out.name}.partial" / "checkpoint").glob("*.parquet")
     return sum(not path.name.endswith(".pending.parquet") for path in checkpoints)
+
+
+@pytest.fixture(scope="module")
+def raylets() -> Iterator[Raylets]:
+    """Three nodes; a test that kills one puts another in its place."""
+    with several_raylets() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -84,199 +72,175 @@ def keys(data: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Gaussians:
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory, raylets: Raylets) -> Gaussians:
     out = tmp_path_factory.mktemp("undisturbed") / "store"
-    finish(*arguments(data, out, "networks:small"))
+    run(*arguments(data, out, "networks:small", address=raylets.address)).result()
     return gaussians_of(out)
 
 
-def check(out: Path, keys: list[str], undisturbed: Gaussians) -> None:
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def check(out: Path | str, keys: list[str], undisturbed: Gaussians) -> None:
     """Each key once, and the Gaussians of the undisturbed run to the last float32 digit."""
     assert keys_of(out) == keys
     found = gaussians_of(out)
     np.testing.assert_array_equal(found.count, undisturbed.count)
     np.testing.assert_array_max_ulp(found.mean, undisturbed.mean, maxulp=1)
     np.testing.assert_array_max_ulp(found.std, undisturbed.std, maxulp=1)
-    leftovers = [path for path in out.rglob("*") if path.name in ("blocks", "checkpoint", "settings.json")]
-    assert not leftovers
+    if isinstance(out, Path):
+        leftovers = [path for path in out.rglob("*") if path.name in ("blocks", "checkpoint", "settings.json")]
+        assert not leftovers
+        assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_driver_killed(data: Path, keys: list[str], undisturbed: Gaussians, tmp_path: Path) -> None:
-    out = tmp_path / "store"
-    words = arguments(data, out, actors="1")
-    first = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    family: list[psutil.Process] = []
-    try:
-        wait_until(lambda: blocks_done(out) >= 3)
-        family = psutil.Process(first.pid).children(recursive=True)
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-    psutil.wait_procs(family, timeout=60)
+def at_work(raylets: Raylets, title: str) -> list[psutil.Process]:
+    return [process for node in raylets.nodes for process in workers(title, raylets.raylet(node))]
+
+
+@pytest.mark.fault("extract", "the driver is killed")
+def test_driver_killed(
+    raylets: Raylets, data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault
+) -> None:
+    words = arguments(data, out, actors="1", address=raylets.address)
+    first = Job(*words)
+    first.until(lambda: blocks_done(out) >= 3)
+    first.kill()
+    assert raylets.idle()
     written = len(pq.ParquetDataset(out.parent / ".store.partial" / "blocks").read(["key"]))
     assert 3 * BATCH <= written < len(keys)
-    second = subprocess.run(command(*words), capture_output=True, text=True, timeout=400, check=False)
-    assert second.returncode == 0, second.stderr
+    second = run(*words)
     # What was committed is not computed again.
-    said = next(line for line in second.stderr.splitlines() if "are done already" in line)
+    said = next(line for line in second.errors.splitlines() if "are done already" in line)
     assert int(said.split()[1]) >= 3 * BATCH
+    second.result()
     check(out, keys, undisturbed)
+    assert raylets.idle()
+    fault.ended("nothing is published; the same command goes on where it was; the same result")
 
 
-def test_actor_killed(data: Path, keys: list[str], undisturbed: Gaussians, tmp_path: Path) -> None:
-    out = tmp_path / "store"
-    running = subprocess.Popen(
-        command(*arguments(data, out, actors="2")), stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+@pytest.mark.fault("extract", "a local driver is killed, with the Ray it started")
+def test_local_driver_killed(data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault) -> None:
+    words = arguments(data, out, actors="1")
+    first = Job(*words)
+    first.until(lambda: blocks_done(out) >= 3)
+    first.kill()
+    second = run(*words)
+    assert "are done already" in second.errors
+    second.result()
+    check(out, keys, undisturbed)
+    fault.ended("Ray ends with it; the same command goes on where it was; the same result")
+
+
+@pytest.mark.parametrize(
+    ("title", "blocks"),
+    [
+        pytest.param(EMBED, 2, marks=pytest.mark.fault("extract", "an embedding actor is killed"), id="actor"),
+    ],
+)
+def test_process_killed(
+    raylets: Raylets,
+    data: Path,
+    keys: list[str],
+    undisturbed: Gaussians,
+    out: Path,
+    fault: Fault,
+    title: str,
+    blocks: int,
+) -> None:
+    running = Job(*arguments(data, out, actors="2", address=raylets.address))
+    running.until(lambda: blocks_done(out) >= blocks)
+    running.until(lambda: at_work(raylets, title), every=0.001)[0].kill()
+    running.wait().result()
+    check(out, keys, undisturbed)
+    assert raylets.idle()
+    fault.ended(GOES_ON)
+
+
+@pytest.mark.fault("extract", "a raylet is killed, and with it a node")
+def test_node_killed(
+    raylets: Raylets, data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault
+) -> None:
+    running = Job(*arguments(data, out, actors="3", address=raylets.address))
+    running.until(lambda: blocks_done(out) >= 3)
+    raylets.kill(raylets.nodes[-1])
     try:
-        wait_until(lambda: blocks_done(out) >= 2)
-        workers = psutil.Process(running.pid).children(recursive=True)
-        actors = [process for process in workers if "MapWorker(MapBatches(Embed)" in process.name() + _title(process)]
-        assert actors
-        actors[0].kill()
-        _, stderr = running.communicate(timeout=300)
+        running.wait().result()
     finally:
-        if running.poll() is None:
-            running.kill()
-    assert running.returncode == 0, stderr
+        raylets.add()
     check(out, keys, undisturbed)
+    assert raylets.idle()
+    fault.ended(GOES_ON)
 
 
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A head with one CPU and two more nodes with one each."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    assert not ray.is_initialized(), "needs a process of its own"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    for _ in range(2):
-        made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    try:
-        yield made
-    finally:
-        made.shutdown()
-
-
-def test_node_killed(cluster: Any, data: Path, keys: list[str], undisturbed: Gaussians, tmp_path: Path) -> None:
-    out = tmp_path / "store"
-    words = arguments(data, out, address=cluster.address, actors="3")
-    running = subprocess.Popen(command(*words), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        wait_until(lambda: blocks_done(out) >= 3)
-        node = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
-        cluster.remove_node(node, allow_graceful=False)
-        running.communicate(timeout=400)
-    finally:
-        if running.poll() is None:
-            running.kill()
-    if running.returncode != 0:  # the job may give up, but then the same command goes on
-        finish(*words)
+@pytest.mark.fault("extract", "the head is killed, and with it the cluster")
+def test_cluster_lost(data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault) -> None:
+    words = arguments(data, out, actors="1", num_cpus="2")
+    running = Job(*words)
+    running.until(lambda: blocks_done(out) >= 3)
+    for name in ("gcs_server", "raylet"):
+        for process in psutil.Process(running.process.pid).children():
+            if process.name() == name:
+                process.kill()
+    ended = running.wait()
+    assert ended.code != 0
+    assert "Traceback" not in ended.errors
+    run(*words).result()
     check(out, keys, undisturbed)
+    fault.ended("the job ends; the same command goes on where it was; the same result")
 
 
-def test_one_cpu(data: Path, keys: list[str], undisturbed: Gaussians, tmp_path: Path) -> None:
-    out = tmp_path / "store"
-    finish(*arguments(data, out, "networks:small", **{"num-cpus": "1"}))
+@pytest.mark.fault("extract", "Ray's object store is full")
+def test_object_store_full(
+    data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault, raylets: Raylets
+) -> None:
+    with raylets.full_object_store():
+        run(*arguments(data, out, "networks:small", address=raylets.address)).result()
     check(out, keys, undisturbed)
-
-
-class TestLogicalGpus:
-    @pytest.fixture
-    def address(self) -> Iterator[str]:
-        import ray
-        from ray.cluster_utils import Cluster
-
-        assert not ray.is_initialized(), "needs a process of its own"
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4, "include_dashboard": False})
-        try:
-            yield made.address
-        finally:
-            made.shutdown()
-
-    def test_four_actors_with_one_each(self, address: str, data: Path, keys: list[str], tmp_path: Path) -> None:
-        import ray
-
-        out = tmp_path / "store"
-        words = arguments(data, out, address=address)
-        most = 0.0
-        running = subprocess.Popen(command(*words), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-        ray.init(address=address, log_to_driver=False)
-        try:
-            while running.poll() is None:
-                most = max(most, 4 - ray.available_resources().get("GPU", 0.0))
-                time.sleep(0.3)
-        finally:
-            ray.shutdown()
-            running.communicate(timeout=60)
-        assert running.returncode == 0
-        assert most == 4
-        assert keys_of(out) == keys
-
-    def test_a_pool_that_does_not_fit_says_so(self, address: str, data: Path, tmp_path: Path) -> None:
-        words = arguments(data, tmp_path / "store", address=address, **{"gpus-per-actor": "8"})
-        start = time.monotonic()
-        done = subprocess.run(command(*words), capture_output=True, text=True, timeout=200, check=False)
-        assert done.returncode == 2
-        assert "do not fit" in done.stderr
-        assert time.monotonic() - start < 100
-
-
-def test_a_pool_without_gpus_says_so_at_once(data: Path, tmp_path: Path) -> None:
-    words = arguments(data, tmp_path / "store", **{"gpus-per-actor": "1", "num-cpus": "2"})
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 2
-    assert "--gpus-per-actor '1'" in done.stderr
-    assert "Traceback" not in done.stderr
+    fault.ended("Ray spills to disk; the same result")
 
 
 class TestObjectStore:
-    @pytest.fixture(params=[0, 10], ids=["sound", "failing every tenth request"])
-    def endpoint(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyStore]:
-        import boto3
+    @pytest.fixture(scope="class")
+    def pictures(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("remote") / "images"
+        write_folder(folder, 20)
+        return folder
 
-        store = FlakyStore()
-        settings = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store._server.port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        boto3.client("s3").create_bucket(Bucket=f"bucket{request.param}")
-        yield store
-        store.close()
+    @pytest.fixture(scope="class")
+    def expected(self, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Gaussians:
+        out = tmp_path_factory.mktemp("local") / "store"
+        run(*arguments(pictures, out, "networks:small")).result()
+        return gaussians_of(out)
 
-    def test_in_and_out(self, endpoint: FlakyStore, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-        period = request.node.callspec.params["endpoint"]
-        bucket = f"bucket{period}"
-        uploaded = sorted(write_folder(tmp_path / "images", 20))
-        remote, _ = fs.FileSystem.from_uri(f"s3://{bucket}")
-        fs.copy_files(str(tmp_path / "images"), f"{bucket}/images", destination_filesystem=remote)
-        endpoint.period, before = period, endpoint.requests
-        words = ["--data", f"s3://{bucket}/images", "--model", "networks:small", "--out", f"s3://{bucket}/deep/store"]
-        result = finish(*words, "--batch-size", "8", "--max-failures", "0")
+    @pytest.fixture
+    def remote(self, monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[ObjectStore]:
+        with object_store_in_environment(monkeypatch) as store:
+            fs.copy_files(str(pictures), f"{store.bucket}/images", destination_filesystem=store.filesystem())
+            yield store
+
+    @pytest.mark.parametrize(
+        ("period", "delay"),
+        [
+            pytest.param(10, 0, marks=pytest.mark.fault("extract", "S3 fails every tenth request"), id="failing"),
+        ],
+    )
+    def test_in_and_out(
+        self, remote: ObjectStore, pictures: Path, expected: Gaussians, fault: Fault, period: int, delay: float
+    ) -> None:
+        remote.period, remote.delay, before = period, delay, remote.requests
+        place = f"s3://{remote.bucket}/deep/store"
+        words = arguments(f"s3://{remote.bucket}/images", place, "networks:small", max_failures="0")
+        result = run(*words).result()
+        remote.period, remote.delay = 0, 0
+        uploaded = sorted(path.relative_to(pictures).as_posix() for path in pictures.glob("*/*.jpg"))
         assert result["rows"] == len(uploaded)
-        assert endpoint.requests > before + len(uploaded)
-        endpoint.period = 0
-        found = Store.open(f"s3://{bucket}/deep/store")
-        keys = [key for piece in found.pieces() for key in found.read(piece, keys=True).key.to_pylist()]
-        assert sorted(keys) == uploaded
-        there = remote.get_file_info(fs.FileSelector(f"{bucket}/deep", recursive=True))
-        rows = {f"rows/{file.name}" for file in found.files}
+        assert remote.requests > before + len(uploaded)
+        check(place, uploaded, expected)
+        rows = {f"rows/{file.name}" for file in Store.open(place).files}
         whole = {"manifest.json", "head.safetensors", "failures.parquet", *rows}
-        assert {info.path for info in there if info.is_file} == {f"{bucket}/deep/store/{name}" for name in whole}
-        finish(*arguments(tmp_path / "images", tmp_path / "local", "networks:small"))
-        local = gaussians_of(tmp_path / "local")
-        np.testing.assert_array_max_ulp(gaussians_of(found.uri).mean, local.mean, maxulp=1)
+        there = remote.filesystem().get_file_info(fs.FileSelector(f"{remote.bucket}/deep", recursive=True))
+        assert {f"s3://{info.path}" for info in there if info.is_file} == {f"{place}/{name}" for name in whole}
+        fault.ended(GOES_ON)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_table import Fault
+from job_processes import Job
 from refits import write_settings, write_world
 
 import ghost_ray
@@ -21,22 +19,13 @@ from ghost_ray import registry
 from ghost_ray.files import read_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-KILLS = 2
+KILLS = 10
 # Times, durations and the settings of where things lie differ from run to run.
 _RUN_FACTS = {"created", "seconds", "config", "uri", "registry", "store", "images_per_second"}
 
 
-def start(config: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ghost_ray", "refit", "--config", config, "--num-cpus", "2"]
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate()
-    return output
+def start(config: str) -> Job:
+    return Job("refit", "--config", config, "--num-cpus", "2")
 
 
 def without_run_facts(value: Any) -> Any:
@@ -76,50 +65,52 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_killed_at_random_moments_it_ends_like_an_uninterrupted_run(world: Path) -> None:
+@pytest.mark.fault("refit", "killed at ten random moments, alone or with the Ray it started")
+def test_killed_at_random_moments_it_ends_like_an_uninterrupted_run(world: Path, fault: Fault) -> None:
     config = write_settings(world)
     started = time.monotonic()
-    process = start(config)
-    assert (finish(process), process.returncode)[1] == 0
+    start(config).wait().result()
     whole = time.monotonic() - started
     expected = state_of(world / "registry")
-    rng = random.Random(0)
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
     for kill in range(KILLS):
         shutil.rmtree(world / "registry")
-        process = start(config)
+        victim = start(config)
         # One moment from each part of a run, so that early and late stages are met.
-        time.sleep(whole * (kill + rng.random()) / KILLS)
-        os.killpg(process.pid, signal.SIGKILL)
-        finish(process)
-        again = start(config)
-        output = finish(again)
-        assert again.returncode == 0, output
-        assert state_of(world / "registry") == expected, f"killed {kill}"
+        moment = whole * (kill + rng.random()) / KILLS
+        time.sleep(moment)
+        if rng.random() < 0.5:
+            victim.kill()
+        else:
+            victim.kill_everything()
+        ended = start(config).wait()
+        assert ended.code == 0, f"seed {seed}, killed after {moment:.2f} s: {ended.errors}"
+        assert state_of(world / "registry") == expected, f"seed {seed}, killed after {moment:.2f} s"
+    fault.ended("the same command ends in the state of the uninterrupted run")
 
 
 def test_two_at_once_and_a_reader_in_between(world: Path) -> None:
     shutil.rmtree(world / "registry", ignore_errors=True)
     root = str(world / "registry")
-    config = write_settings(world)
-    first = start(config)
-    assert (finish(first), first.returncode)[1] == 0
+    start(write_settings(world)).wait().result()
     old = ghost_ray.load(root)
     config = write_settings(world, audit={"alpha": 0.01}, accept_known=0.8)
     both = [start(config), start(config)]
     seen: list[str] = []
     reads = 0
-    while reads < 1000 or any(process.poll() is None for process in both):
+    while reads < 1000 or any(job.running() for job in both):
         loaded = ghost_ray.load(root)
         manifest = registry.read_version(root, str(loaded.version))
         assert loaded.threshold == manifest.summary["threshold"]
         if loaded.version not in seen:
             seen.append(str(loaded.version))
         reads += 1
-    outputs = [finish(process) for process in both]
-    codes = sorted(process.returncode for process in both)
-    assert codes in ([0, 1], [0, 0]), outputs
-    told = [output for output in outputs if "another refit works on" in output or "up to date" in output]
-    assert len(told) == 1, outputs
+    ended = [job.wait() for job in both]
+    assert sorted(job.code for job in ended) in ([0, 1], [0, 0]), ended
+    told = [job for job in ended if "another refit works on" in job.errors or "up to date" in job.output]
+    assert len(told) == 1, ended
     pointer = registry.current(root)
     assert pointer is not None
     assert [step.version for step in pointer.history] == seen == [old.version, pointer.version]

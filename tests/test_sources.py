@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_stores import FlakyStore
+from object_stores import ObjectStore
 from raw_sources import (
     PLACES,
     WNIDS,
@@ -130,15 +130,15 @@ def test_keys_stay_inside_and_on_one_line(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[FlakyStore]:
+def store() -> Iterator[ObjectStore]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    store = FlakyStore()
+    store = ObjectStore()
     yield store
     store.close()
 
 
 @pytest.mark.parametrize("period", [0, 10])
-def test_every_kind_on_an_object_store(tmp_path: Path, store: FlakyStore, period: int) -> None:
+def test_every_kind_on_an_object_store(tmp_path: Path, store: ObjectStore, period: int) -> None:
     images = images_of(40)
     folder = write_folder(tmp_path / "folder", images)
     (tmp_path / "tars").mkdir()
