@@ -139,18 +139,15 @@ def _accumulate(shard: list[Piece], store: Store) -> Accumulator:
 
 
 def _merge(parts: list[Accumulator]) -> Accumulator:
-    first = min(part.first_class for part in parts)
-    stop = max(part.stop_class for part in parts)
-    whole = Accumulator.empty(stop - first, parts[0].mean.shape[1], first_class=first)
+    whole = parts.pop(0)
     while parts:
-        whole.merge(parts.pop(0))  # and give it up: two copies of 21,841 classes are a gigabyte
+        whole.merge(parts.pop(0))
     return whole
 
 
 def describe(gaussians: Gaussians, store: Store) -> dict[str, Any]:
     """What a person should know about a fit: rows used, classes without a Gaussian, thin classes, constants."""
-    present = gaussians.present
-    constant = (gaussians.std == 0)[present]  # compared first: a copy of std would be four times as large
+    spread = np.max(gaussians.std, axis=0, initial=0, where=gaussians.present[:, None])
     thin = gaussians.thin
     return {
         "rows": store.rows,
@@ -169,6 +166,6 @@ def describe(gaussians: Gaussians, store: Store) -> dict[str, Any]:
         },
         "constant": {
             "cells": gaussians.constant,
-            "dimensions_in_every_class": np.flatnonzero(constant.all(axis=0)).tolist(),
+            "dimensions_in_every_class": np.flatnonzero(spread == 0).tolist(),
         },
     }

@@ -323,3 +323,20 @@ def test_z_sum_and_gamma_refuse_what_they_cannot_use():
     with pytest.raises(ValueError, match="row 1 is NaN"):
         gamma(np.array([1.0, np.nan]), np.ones(2), np.ones(2, dtype=bool))
     assert z_sum(x[:0], pred[:0], model.mean, model.inverse_std).shape == (0,)
+
+
+def test_growing_leaves_what_others_hold(rng: np.random.Generator) -> None:
+    """Classes are appended in place where that can be done, never under the eyes of somebody who holds the array."""
+    x = rng.normal(size=(40, 3))
+    label = np.repeat([2, 3, 4, 5], 10)
+    for held in (True, False):
+        low, high = Accumulator.empty(2, 3, first_class=2), Accumulator.empty(2, 3, first_class=4)
+        low.update(x[:20], label[:20])
+        high.update(x[20:], label[20:])
+        view = low.mean[0] if held else None
+        low.merge(high)
+        assert view is None or np.array_equal(view, low.mean[0])
+        assert (low.first_class, low.stop_class) == (2, 6)
+        for k in range(4):
+            np.testing.assert_allclose(low.mean[k], x[10 * k : 10 * k + 10].mean(0), rtol=1e-12)
+            np.testing.assert_allclose(low.m2[k], 9 * x[10 * k : 10 * k + 10].var(0, ddof=1), rtol=1e-12)

@@ -101,8 +101,8 @@ class Accumulator:
             raise ValueError(
                 f"cannot merge {other.mean.shape[1]} dimensions into {self.mean.shape[1]}: not of one network"
             )
-        self._cover(other.first_class, other.stop_class)
         self._own_arrays()
+        self._cover(other.first_class, other.stop_class)
         first = other.first_class - self.first_class
         here = slice(first, first + len(other.count))
         _merge_classes(
@@ -130,14 +130,28 @@ class Accumulator:
         before = max(self.first_class - first, 0)
         after = max(stop - self.stop_class, 0)
         if before or after:
-            self.count = np.pad(self.count, (before, after))
-            self.mean = np.pad(self.mean, ((before, after), (0, 0)))
-            self.m2 = np.pad(self.m2, ((before, after), (0, 0)))
+            for name in ("count", "mean", "m2"):
+                if before or not self._extend(name, after):
+                    array = getattr(self, name)
+                    setattr(self, name, np.pad(array, [(before, after), *([(0, 0)] * (array.ndim - 1))]))
             self.first_class -= before
 
+    def _extend(self, name: str, classes: int) -> bool:
+        """Append zeros to an array in place; return whether that was possible, which it is if nobody else holds it.
+
+        A large array is then moved and not copied: two copies of 21,841 classes are a gigabyte.
+        """
+        # No variable for the array: it would be somebody else.
+        shape = (len(getattr(self, name)) + classes, *getattr(self, name).shape[1:])
+        try:
+            getattr(self, name).resize(shape)
+        except ValueError:
+            return False
+        return True
+
     def _own_arrays(self) -> None:
-        # Arrays out of an object store are shared and read-only.
-        if not (self.count.flags.writeable and self.mean.flags.writeable and self.m2.flags.writeable):
+        # Arrays out of an object store are shared and read-only; views cannot grow.
+        if not all(array.flags.writeable and array.flags.owndata for array in (self.count, self.mean, self.m2)):
             self.count, self.mean, self.m2 = self.count.copy(), self.mean.copy(), self.m2.copy()
 
 

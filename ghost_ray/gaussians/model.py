@@ -41,7 +41,7 @@ class Gaussians:
     @property
     def constant(self) -> int:
         """How many (class, dimension) pairs have σ = 0, over the classes that have a Gaussian."""
-        return int(np.count_nonzero(self.std == 0, axis=1)[self.present].sum())
+        return sum(self.std.shape[1] - int(np.count_nonzero(self.std[row])) for row in np.flatnonzero(self.present))
 
     @functools.cached_property
     def inverse_std(self) -> NDArray[np.float32]:
