@@ -116,10 +116,11 @@ def test_imagenet_page_is_small_and_opens_fast(imagenet: Path, browser: Any) -> 
     assert min(max(m["load"], m["ready"]) for m in measured) < 3000, "every chart drawn, those behind tabs too"
 
 
+@pytest.mark.parametrize("width", [400, 800, 1200])
 @pytest.mark.parametrize("which", ["demo", "imagenet"])
-def test_nothing_overflows_a_phone(which: str, open_page: Any, request: pytest.FixtureRequest) -> None:
-    page = open_page(request.getfixturevalue(which), width=400)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+def test_nothing_overflows(which: str, width: int, open_page: Any, request: pytest.FixtureRequest) -> None:
+    page = open_page(request.getfixturevalue(which), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = page.evaluate("""() => [...document.querySelectorAll("main *")].filter((element) => {
       const box = element.getBoundingClientRect();
       return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1) && !element.closest(".scroll, .away, svg");

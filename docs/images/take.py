@@ -11,7 +11,7 @@ PICTURE = Path(__file__).with_name("report.png")
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-    page = browser.new_page(viewport={"width": 1200, "height": 1000}, color_scheme="light")
+    page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
     page.goto(Path(sys.argv[1]).resolve().as_uri())
     page.wait_for_selector("html[data-ready=true]", state="attached")
     page.screenshot(path=PICTURE)

@@ -32,7 +32,8 @@ def assemble(results: Sequence[Result], title: str) -> Document:
             identity = kind if len(mine) == 1 else f"{kind}-{position + 1}"
             # Results of one kind share the room there is for their data, so that the page stays small.
             sections.append(_section(result, identity, 1 / len(mine)))
-    networks = list(dict.fromkeys(result.network for result in results if result.network))
+    # A demo is the folder around the others and calls the network by a name of its own.
+    networks = list(dict.fromkeys(result.network for result in results if result.network and result.kind != "demo"))
     first = _first_of_each_kind(sections)
     return Document(
         title=title,
