@@ -230,14 +230,17 @@ def test_same_bytes_for_any_number_of_workers(
     command = [sys.executable, "-m", "ghost_ray", "evaluate", "--num-cpus", str(workers), "--out", str(tmp_path / "e")]
     command += ["--fit", str(place / "fit"), "--known", str(place / "known"), "--methods", "all"]
     command += ["--unknown", f"near={place / 'near'}", "--unknown", f"far={place / 'far'}"]
-    command += ["--group", "both=near,far", "--draw-size", "100"]
+    command += ["--group", "both=near,far", "--draw-size", "100", *(["--json"] if workers > 1 else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for name in sorted(FILES - {"manifest.json", "scores"}):
         assert (tmp_path / "e" / name).read_bytes() == (everything[1] / name).read_bytes(), name
     for file in (everything[1] / "scores").iterdir():
         assert (tmp_path / "e" / "scores" / file.name).read_bytes() == file.read_bytes(), file.name
-    assert "Closed-set accuracy" in done.stdout
+    if workers > 1:
+        assert json.loads(done.stdout) == everything[0] | {"evaluation": str(tmp_path / "e")}
+    else:
+        assert "Closed-set accuracy" in done.stdout
 
 
 def test_unordered_store_and_stored_logits_give_the_same(
