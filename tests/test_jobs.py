@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import ROOT, Cluster, token_cluster
+from grafana import metrics_on_the_dashboard
 from refits import write_checkpoint, write_settings, write_world
 
 from ghost_ray import registry
@@ -40,13 +41,17 @@ def current(world: Path) -> str:
 
 
 def test_refits_by_job_submission(cluster: Cluster, world: Path) -> None:
-    config = write_settings(world, model=MODEL)
+    (world / "test" / "ant" / "rotten.png").write_bytes(b"no picture")
+    config = write_settings(world, model=MODEL, known={"data": str(world / "test"), "max_failures": 0.1})
 
-    first = cluster.submit("jobs/refit.py", "--config", config)
+    with cluster.scraping("ray_ghost_ray_") as exported:
+        first = cluster.submit("jobs/refit.py", "--config", config)
     assert first.returncode == 0, first.stdout + first.stderr
     made = current(world)
     assert f"Promoted {made}" in first.stdout
     assert re.search(rf"refit time=\S+ job=raysubmit_\w+ version={made} event=done stage=evaluate", first.stdout)
+
+    assert exported >= metrics_on_the_dashboard()
 
     second = cluster.submit("jobs/refit.py", "--config", config, "--json", options=("--submission-id", "second"))
     assert second.returncode == 0, second.stdout + second.stderr
