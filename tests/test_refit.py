@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refits import settings, write_checkpoint, write_pictures, write_settings, write_world
+from refits import NAMES, settings, write_checkpoint, write_pictures, write_settings, write_world
 from registries import make_version
 
 import ghost_ray
@@ -383,3 +383,21 @@ def test_data_that_did_not_only_grow_is_no_base(tmp_path: Path, change: str) -> 
         (tmp_path / "train").rename(tmp_path / "moved")
         config = config.model_copy(update={"data": str(tmp_path / "moved")})
     assert not is_base()
+
+
+def test_a_head_narrowed_by_the_fit_is_narrowed_everywhere(world: Path, tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for name in NAMES[1:]:
+            (tmp_path / "three" / part).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "three" / part / name).symlink_to(world / part / name)
+    table = tmp_path / "classes.txt"
+    table.write_text("".join(f"{name} {index}\n" for index, name in enumerate(NAMES[1:], start=1)))
+    narrowed = {
+        "registry": str(tmp_path / "narrowed"),
+        "fit": {"data": str(tmp_path / "three" / "train"), "classes": str(table), "restrict": True},
+        "known": {"data": str(tmp_path / "three" / "test"), "classes": str(table)},
+    }
+    assert run(config_of(world, **narrowed))["outcome"] == "promoted"
+    version = ghost_ray.load(str(tmp_path / "narrowed"))
+    assert version.model.manifest.network.restricted_to == [1, 2, 3]
+    assert run(config_of(world, **narrowed))["outcome"] == "up to date"

@@ -70,6 +70,9 @@ def read_inputs(config: RefitConfig) -> Inputs:
     sections = data_sections(config)
     listings = {role: _listing(role, section) for role, section in sections.items()}
     data = {role: _data_digest(section, listings[role]) for role, section in sections.items()}
+    if config.fit.restrict:
+        # What the head is narrowed to, for every store, is seen in the images the fit rests on.
+        data |= {role: _digest([digest, data[FIT]]) for role, digest in data.items() if role != FIT}
     settings = {
         "network": config.network.model_dump(mode="json", include={"model", "precision", "compile"}),
         "audit": config.audit.model_dump(mode="json"),

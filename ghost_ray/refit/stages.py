@@ -64,6 +64,8 @@ class Stages:
         if not _is_done(place):
             section = data_sections(self._config)[role]
             options = {**section.model_dump(), **self._config.network.model_dump(), **self._ray}
+            if self._config.fit.restrict and role != FIT:
+                options |= {"restrict": False, "restrict_like": self._place(FIT)}
             unknown = role not in (FIT, KNOWN)
             with self._log.stage("extract", store=role):
                 extract_growing(ExtractConfig(out=place, unknown=unknown, **options), self._base(role))
