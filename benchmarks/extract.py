@@ -109,7 +109,7 @@ def plain_rate(model: torch.nn.Module, config: ExtractConfig, workers: int) -> f
 def our_rate(plan: Plan, config: ExtractConfig, staging: str) -> float:
     """Images a second of the job's own stream, from when each block was written."""
     rows = rows_per_block(plan.items.num_rows, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
-    pool = plan_pool(config, -(-plan.items.num_rows // rows), may_grow=False)
+    pool = plan_pool(config, plan.demand, plan.items.num_rows, rows, may_grow=False)
     with tallying(0, plan.items.num_rows) as (reporter, _):
         stream(plan, plan.items, rows, pool, config.batch_size, staging, reporter)
     written = sorted(os.stat(file).st_mtime for file in block_files(staging))

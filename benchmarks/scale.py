@@ -80,7 +80,7 @@ def steady_rate(plan: Plan, config: ExtractConfig, devices: int, blocks: int, fo
     items = plan.items.slice(0, devices * blocks * rows)
     ray.init(address="local", num_cpus=cores, num_gpus=devices, include_dashboard=False, log_to_driver=False)
     try:
-        pool = plan_pool(config, devices * blocks, may_grow=False)
+        pool = plan_pool(config, plan.demand, items.num_rows, rows, may_grow=False)
         ray.data.DataContext.get_current().wait_for_min_actors_s = 600
         with tallying(0, items.num_rows) as (reporter, _):
             stream(plan, items, rows, pool, config.batch_size, staging, reporter)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,28 +35,37 @@ class Job:
     seconds: float
     driver_mib: float
     total_mib: float
+    output: str
 
 
 def run_job(command: str, store: str, *options: str, watch_memory: bool = False) -> Job:
-    """Run ``ghost-ray COMMAND STORE`` into a temporary folder.
+    """Run ``ghost-ray COMMAND STORE`` into a temporary folder."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(store))) as folder:
+        words = [command, store, "--out", os.path.join(folder, "out"), *options]
+        return run_command(words, watch_memory=watch_memory)
+
+
+def run_command(words: Sequence[str], *, watch_memory: bool) -> Job:
+    """Run ``ghost-ray WORDS``.
 
     Memory is watched only when asked, in a run of its own: looking costs time. A page shared by several processes
     is counted once (the kernel's proportional set size); the driver's figure is its whole resident set.
     """
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(store))) as folder:
-        words = [sys.executable, "-m", "ghost_ray", command, store, "--out", os.path.join(folder, "out"), *options]
-        start = time.perf_counter()
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as said:
+        command = [sys.executable, "-m", "ghost_ray", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
         driver = total = 0.0
         while watch_memory and process.poll() is None:
             seen = _memory(process.pid)
             driver, total = max(driver, seen[0]), max(total, seen[1])
             time.sleep(0.2)
-        _, said = process.communicate()
+        output, _ = process.communicate()
         seconds = time.perf_counter() - start
-    if process.returncode:
-        raise SystemExit(said)
-    return Job(seconds, driver, total)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(said.read())
+    return Job(seconds, driver, total, output)
 
 
 def _memory(pid: int) -> tuple[float, float]:

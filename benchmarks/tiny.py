@@ -12,9 +12,9 @@ from PIL import Image
 from torch import nn
 
 WAIT = "GHOST_RAY_SIMULATED_WAIT"  # seconds for each batch
+CLASSES = "GHOST_RAY_SIMULATED_CLASSES"  # of the head
 LOG = "GHOST_RAY_SIMULATED_LOG"  # a folder, for when each device began and ended
 _DISTINCT = 1000  # files; the others are further names of these
-_CLASSES = 10
 _DIMENSIONS = 1280  # of a ViT-H, so that what is moved and written is no smaller than in earnest
 
 
@@ -23,9 +23,9 @@ class Device(nn.Module):
 
     pretrained_cfg = {"input_size": (3, 32, 32)}
 
-    def __init__(self, wait: float, log: str | None) -> None:
+    def __init__(self, wait: float, classes: int, log: str | None) -> None:
         super().__init__()
-        self.head = nn.Linear(_DIMENSIONS, _CLASSES)
+        self.head = nn.Linear(_DIMENSIONS, classes)
         self._wait = wait
         self._log = None if log is None else Path(log) / str(os.getpid())
 
@@ -40,10 +40,11 @@ class Device(nn.Module):
 def device() -> nn.Module:
     """The network as ``--model tiny:device``."""
     torch.manual_seed(0)
-    return Device(float(os.environ.get(WAIT, "0")), os.environ.get(LOG))
+    classes = int(os.environ.get(CLASSES, "10"))
+    return Device(float(os.environ.get(WAIT, "0")), classes, os.environ.get(LOG))
 
 
-def write_images(root: Path, count: int, classes: int = _CLASSES) -> None:
+def write_images(root: Path, count: int, classes: int = 10) -> None:
     """``count`` JPEGs of 36×36 pixels in folders by class; a thousand files, hard-linked under as many names."""
     rng = np.random.default_rng(0)
     folders = [root / f"class-{label:03d}" for label in range(classes)]

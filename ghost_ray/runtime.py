@@ -30,6 +30,9 @@ _QUIET_ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's C++ side writes to stderr, between the lines of the progress
 }
 
+# A worker takes a second of a core to start; by itself Ray ends those it has no work for after one.
+_PATIENT_ENVIRONMENT = {"RAY_idle_worker_killing_time_threshold_ms": "30000"}
+
 
 @contextlib.contextmanager
 def ray_session(config: RayJobConfig) -> Iterator[None]:
@@ -37,7 +40,7 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
 
     What a task raised reaches the caller as it was raised; a local Ray is shut down at the end.
     """
-    for name, value in _QUIET_ENVIRONMENT.items():
+    for name, value in {**_QUIET_ENVIRONMENT, **_PATIENT_ENVIRONMENT}.items():
         os.environ.setdefault(name, value)
     import ray
 

@@ -31,9 +31,19 @@ def write_folder(root: Path, per_class: int, size: tuple[int, int] = (48, 40)) -
     return keys
 
 
-def as_webdataset(folder: Path, keys: list[str], to: Path) -> None:
+def as_flat(folder: Path, keys: list[str], to: Path) -> dict[str, str]:
+    """All images in one folder, without labels; returns its keys, each with the one it had."""
+    to.mkdir()
+    names = {key.replace("/", "_"): key for key in keys}
+    for name, key in names.items():
+        (to / name).write_bytes((folder / key).read_bytes())
+    return names
+
+
+def as_webdataset(folder: Path, keys: list[str], to: Path) -> dict[str, str]:
     """Two shards; labels as class numbers, in .cls in the first and in .json in the second."""
     to.mkdir()
+    names = {}
     for shard in range(2):
         with tarfile.open(to / f"{shard:04d}.tar", "w") as tar:
             for key in keys[shard::2]:
@@ -44,20 +54,26 @@ def as_webdataset(folder: Path, keys: list[str], to: Path) -> None:
                     entry = tarfile.TarInfo(f"{stem}.{suffix}")
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
+                names[f"{shard:04d}.tar/{stem}.jpg"] = key
+    return names
 
 
-def as_parquet(folder: Path, keys: list[str], to: Path) -> None:
+def as_parquet(folder: Path, keys: list[str], to: Path) -> dict[str, str]:
     to.mkdir()
+    names = {}
     for shard in range(2):
         part = keys[shard::2]
         images = [{"bytes": (folder / key).read_bytes(), "path": key} for key in part]
         labels = [CLASSES.index(key.split("/")[0]) for key in part]
         pq.write_table(pa.table({"image": images, "label": labels}), to / f"{shard:04d}.parquet", row_group_size=5)
+        names |= {f"{shard:04d}.parquet/{row:08d}": key for row, key in enumerate(part)}
+    return names
 
 
-def as_list(folder: Path, keys: list[str], to: Path) -> None:
+def as_list(folder: Path, keys: list[str], to: Path) -> dict[str, str]:
     lines = [f"{folder.name}/{key} {CLASSES.index(key.split('/')[0])}" for key in keys]
     to.write_text("\n".join(lines) + "\n")
+    return {f"{folder.name}/{key}": key for key in keys}
 
 
 def write_odd_but_good(folder: Path) -> list[str]:

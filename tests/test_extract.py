@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,21 @@ import timm
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import CLASSES, as_list, as_parquet, as_webdataset, write_folder, write_odd_but_good, write_rotten
+from pictures import (
+    CLASSES,
+    as_flat,
+    as_list,
+    as_parquet,
+    as_webdataset,
+    write_folder,
+    write_odd_but_good,
+    write_rotten,
+)
 from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
+from ghost_ray.cli import main
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.extract import run
@@ -83,32 +94,64 @@ def by_hand(model: torch.nn.Module, files: list[Path]) -> tuple[np.ndarray, np.n
     return embedding.numpy(), model(batch).numpy()
 
 
+class ByHand(NamedTuple):
+    """A network, and what timm itself makes of the pictures with it."""
+
+    name: str
+    weights: str
+    embedding: np.ndarray  # [n, D]
+    logits: np.ndarray  # [n, K]
+
+
+KINDS: dict[str, Callable[[Path, list[str], Path], dict[str, str]]] = {
+    "folder": lambda folder, keys, to: {key: key for key in keys},
+    "flat": as_flat,
+    "webdataset": as_webdataset,
+    "parquet": as_parquet,
+    "list": as_list,
+}
+
+
 @pytest.mark.usefixtures("local_ray")
 class TestEqualsTimm:
     @pytest.fixture(scope="class", params=["test_vit", "test_convnext"])
-    def network(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, str]:
+    def network(
+        self, request: pytest.FixtureRequest, folder: Path, keys: list[str], tmp_path_factory: pytest.TempPathFactory
+    ) -> ByHand:
         torch.manual_seed(1)
         model = timm.create_model(request.param, num_classes=len(CLASSES))
-        return request.param, model, weights_of(model, tmp_path_factory.mktemp("weights") / "w.safetensors")
+        weights = weights_of(model, tmp_path_factory.mktemp("weights") / "w.safetensors")
+        return ByHand(request.param, weights, *by_hand(model, [folder / key for key in keys]))
 
-    def test_folder(self, network: tuple[str, Any, str], folder: Path, keys: list[str], tmp_path: Path) -> None:
-        name, model, weights = network
-        result = run(make(tmp_path / "store", folder, model=name, weights=weights, actors=None))
-        embedding, logits = by_hand(model, [folder / key for key in keys])
-        found = rows_of(tmp_path / "store")
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_rows_from_each_kind(
+        self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path
+    ) -> None:
+        data = folder if kind == "folder" else tmp_path / ("list.txt" if kind == "list" else kind)
+        names = KINDS[kind](folder, keys, data)
+        settings = {"list": {"root": str(folder.parent)}, "flat": {"unknown": True}}.get(kind, {})
+        result = run(make(tmp_path / "store", data, model=network.name, weights=network.weights, **settings))
+        found = {names[name]: row for name, row in rows_of(tmp_path / "store").items()}
         assert sorted(found) == keys
-        labels = np.array([found[key][0] for key in keys])
-        np.testing.assert_array_equal(labels, [CLASSES.index(key.split("/")[0]) for key in keys])
-        np.testing.assert_array_equal([found[key][1] for key in keys], logits.argmax(1))
-        np.testing.assert_allclose(np.stack([found[key][2] for key in keys]), embedding, atol=1e-5, rtol=1e-5)
+        labels = np.array([-1 if kind == "flat" else CLASSES.index(key.split("/")[0]) for key in keys])
+        np.testing.assert_array_equal([found[key][0] for key in keys], labels)
+        np.testing.assert_array_equal([found[key][1] for key in keys], network.logits.argmax(1))
+        vectors = np.stack([found[key][2] for key in keys])
+        np.testing.assert_allclose(vectors, network.embedding, atol=1e-5, rtol=1e-5)
         store = Store.open(str(tmp_path / "store"))
+        assert store.manifest.data[0].kind == kind
         weight, bias = store.head()  # type: ignore[misc]
-        np.testing.assert_allclose(embedding @ weight.T + bias, logits, atol=1e-4)
-        assert store.manifest.class_names == list(CLASSES)
-        assert store.manifest.network.weights_sha256
-        assert store.manifest.layout == "clustered"
-        assert result["rows"] == len(keys)
-        assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).mean())
+        np.testing.assert_allclose(vectors @ weight.T + bias, network.logits, atol=1e-4)
+        accuracy = (network.logits.argmax(1) == labels).mean()
+        assert result["accuracy"] == (None if kind == "flat" else pytest.approx(accuracy))
+
+    def test_what_the_manifest_says(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
+        result = run(make(tmp_path / "store", folder, actors=None))
+        manifest = Store.open(str(tmp_path / "store")).manifest
+        assert manifest.class_names == list(CLASSES)
+        assert manifest.network.weights_sha256
+        assert manifest.layout == "clustered"
+        assert result["rows"] == manifest.rows == len(keys)
         assert set(result["seconds"]) == {"read", "decode", "embed", "write"}
         assert all(value > 0 for value in result["seconds"].values())
 
@@ -120,29 +163,12 @@ class TestEqualsTimm:
 
 
 @pytest.mark.usefixtures("local_ray")
-class TestSources:
+class TestOptions:
     @pytest.fixture(scope="class")
     def expected(self, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         out = tmp_path_factory.mktemp("folder") / "store"
         run(make(out, folder))
         return rows_of(out)
-
-    @pytest.mark.parametrize("kind", ["webdataset", "parquet", "list"])
-    def test_same_rows_from_each_kind(
-        self, kind: str, folder: Path, keys: list[str], expected: dict[str, Any], tmp_path: Path
-    ) -> None:
-        data = tmp_path / ("list.txt" if kind == "list" else kind)
-        {"webdataset": as_webdataset, "parquet": as_parquet, "list": as_list}[kind](folder, keys, data)
-        root = {"root": str(folder.parent)} if kind == "list" else {}
-        run(make(tmp_path / "store", data, **root))
-        found = rows_of(tmp_path / "store")
-
-        def by_content(rows: dict[str, Any]) -> list[tuple[int, int, bytes]]:
-            return sorted((label, pred, vector.round(5).tobytes()) for label, pred, vector in rows.values())
-
-        assert len(found) == len(keys)
-        assert by_content(found) == by_content(expected)
-        assert Store.open(str(tmp_path / "store")).manifest.data[0].kind == kind
 
     def test_unknown_labels_everything_so(self, folder: Path, expected: dict[str, Any], tmp_path: Path) -> None:
         result = run(make(tmp_path / "store", folder, unknown=True))
@@ -201,14 +227,20 @@ class TestRottenImages:
         good = write_odd_but_good(data)
         rotten = write_rotten(data)
         Image.new("RGB", (40, 40), "white").save(data / "white.png")
-        model = "networks:allergic_to_white"
-        result = run(make(tmp_path / "store", data, model=model, unknown=True, max_failures=0.6))
+        words = ["extract", "--data", str(data), "--model", "networks:allergic_to_white", "--unknown", "--actors", "1"]
+        words += ["--out", str(tmp_path / "store")]
+        with pytest.raises(SystemExit) as refused:
+            main([*words, "--max-failures", "0.5"])
+        assert refused.value.code == 1
+        with pytest.raises(SystemExit) as done:
+            main([*words, "--max-failures", "0.6"])
+        assert done.value.code == 0
         failures = failures_of(tmp_path / "store")
         assert {key: stage for key, (stage, _) in failures.items()} == {**rotten, "white.png": "embed"}
         assert all(error and "\n" not in error for _, error in failures.values())
         assert "bomb" in failures["bomb.png"][1]
         assert sorted(rows_of(tmp_path / "store")) == sorted(good)
-        assert (result["rows"], result["failures"]) == (len(good), len(rotten) + 1)
+        assert Store.open(str(tmp_path / "store")).manifest.failures == len(rotten) + 1
 
     def test_odd_pictures_are_decoded_as_timm_does(self, data: Path, tmp_path: Path) -> None:
         good = sorted(write_odd_but_good(data))
@@ -366,8 +398,10 @@ class TestGoingOn:
         lost = pq.read_table(blocks[1], columns=["key"])["key"].to_pylist()
         blocks[1].unlink()
         assert lost
+        kept = sum(float(pq.read_metadata(block).metadata[b"write_seconds"]) for block in blocks[2:])
         result = run(make(tmp_path / "store", data, max_failures=0.5))
         assert result["images_per_second"] is not None
+        assert result["seconds"]["write"] > round(kept, 3)  # of both runs
         assert sorted([*rows_of(tmp_path / "store"), *failures_of(tmp_path / "store")]) == sorted(keys)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -10,7 +13,15 @@ from ghost_ray.errors import InputError, one_line
 TOLERANCE = 1e-4  # of the largest logit of the probe
 
 
-def cut_at_head(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[str, nn.Linear]:
+class Cut(NamedTuple):
+    """Where a classifier was cut."""
+
+    head_name: str  # the layer's place in the model
+    head: nn.Linear  # [D → K]
+    seconds: float  # that the model without it took for an image of the probe
+
+
+def cut_at_head(model: nn.Module, probe: torch.Tensor, name: str) -> Cut:
     """Take the last linear layer out of `model`, which from then on returns embeddings.
 
     Parameters
@@ -19,17 +30,15 @@ def cut_at_head(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[str, 
         In evaluation mode; changed in place.
     probe : Tensor [B, 3, H, W]
         A batch on which head(embedding) must equal what the whole network returned before.
-
-    Returns
-    -------
-    head_name, head : the layer's place in the model, and the layer [D → K].
     """
     _refuse_known_shapes(model, name)
     logits, head_name, head = _run_and_find(model, probe, name)
     model.set_submodule(head_name, nn.Identity())
     try:
         with torch.inference_mode():
+            start = time.perf_counter()
             embedding = model(probe)
+            seconds = (time.perf_counter() - start) / len(probe)
             again = head(embedding)
     except Exception as error:  # whatever the network does with an input it was not made for
         reason = f"it cannot run without its last linear layer {head_name!r}: {one_line(error, 120)}"
@@ -43,7 +52,7 @@ def cut_at_head(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[str, 
             f"its output differs by {difference:.2g} from that of its last linear layer {head_name!r}:"
             " something follows that layer or goes round it",
         )
-    return head_name, head
+    return Cut(head_name, head, seconds)
 
 
 def _refuse_known_shapes(model: nn.Module, name: str) -> None:

@@ -33,6 +33,7 @@ class Backbone:
     device: torch.device
     precision: str
     head_name: str  # where the last layer was
+    seconds_an_image: float  # roughly: of the pass that proved the cut
     _body: nn.Module = field(repr=False)
     _full_head: nn.Linear = field(repr=False)
     _kept: torch.Tensor | None = field(default=None, repr=False)  # class indices left by `restrict`
@@ -58,6 +59,11 @@ class Backbone:
     def dimensions(self) -> int:
         """D, the length of an embedding."""
         return int(self._weight.shape[1])
+
+    @property
+    def bytes(self) -> int:
+        """Size of all weights in memory."""
+        return sum(tensor.nbytes for tensor in (*self._body.state_dict().values(), *self._full_head.parameters()))
 
     @property
     def restricted_to(self) -> list[int] | None:
@@ -154,7 +160,7 @@ def load_backbone(
     module = module.float().to(where)
     # A private generator: loading a network must not move anybody else's random numbers.
     probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
-    head_name, head = cut_at_head(module, probe, name)
+    cut = cut_at_head(module, probe, name)
     return Backbone(
         name=name,
         transform=transform,
@@ -162,10 +168,11 @@ def load_backbone(
         input_size=shape,
         device=where,
         precision=precision,
-        head_name=head_name,
+        head_name=cut.head_name,
+        seconds_an_image=cut.seconds,
         _body=module,
-        _full_head=head,
-        _kept=_kept_classes(restrict, head.out_features, where),
+        _full_head=cut.head,
+        _kept=_kept_classes(restrict, cut.head.out_features, where),
         _compile=compile,
     )
 

@@ -14,6 +14,7 @@ from ray.data.datasource import BlockBasedFileDatasink
 from ghost_ray.store import row_schema
 
 SECONDS = ("read", "decode", "embed")
+WRITE_SECONDS = "write_seconds"  # known when all rows are written: in the file's metadata
 
 
 def block_schema(dimensions: int) -> pa.Schema:
@@ -41,5 +42,8 @@ class BlockSink(BlockBasedFileDatasink):
     def write_block_to_file(self, block: Any, file: pa.NativeFile) -> None:
         start = time.perf_counter()
         table = block.to_arrow().select(self._block_schema.names).cast(self._block_schema)
-        pq.write_table(table, file, compression="none", use_dictionary=False)
-        self._tally.report(table, time.perf_counter() - start)
+        with pq.ParquetWriter(file, table.schema, compression="none", use_dictionary=False) as writer:
+            writer.write_table(table)
+            seconds = time.perf_counter() - start
+            writer.add_key_value_metadata({WRITE_SECONDS: str(seconds)})
+        self._tally.report(table, seconds)

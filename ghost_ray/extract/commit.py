@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ghost_ray.arrange import arrange
 from ghost_ray.config import ExtractConfig
-from ghost_ray.extract.blocks import SECONDS
+from ghost_ray.extract.blocks import SECONDS, WRITE_SECONDS, block_schema
 from ghost_ray.extract.plan import Plan
 from ghost_ray.extract.resume import block_files, read_blocks, remove_work
 from ghost_ray.files import join, remove_tree
@@ -25,13 +25,16 @@ class Outcome:
     """What became of every image, without the embeddings."""
 
     failures: pa.Table  # key, stage, error; each key once, sorted
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # spent in each stage, in all runs that the blocks come from
 
 
 def outcome(plan: Plan, staging: str) -> Outcome:
     """Go through the blocks' small columns."""
-    facts = read_blocks(block_files(staging), _FACTS)
+    blocks = read_blocks(block_files(staging), _FACTS)
+    nothing = block_schema(plan.network.dimensions).empty_table().select(_FACTS)
+    facts = pa.concat_tables([nothing, *blocks])
     seconds = {name: float(pc.sum(facts[f"{name}_seconds"]).as_py() or 0) for name in SECONDS}
+    seconds["write"] = sum(float(block.schema.metadata[WRITE_SECONDS.encode()]) for block in blocks)
     sound = facts.filter(pc.invert(facts["failed"]))["key"].combine_chunks()
     failed = facts.filter(facts["failed"]).select(["key", "stage", "error"])
     failed = failed.filter(pc.invert(pc.is_in(failed["key"], sound)))
@@ -47,7 +50,7 @@ def _each_key_once(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.sort(first)))
 
 
-def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome, write_seconds: float) -> None:
+def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
     """Write the store beside the blocks it is made of, the manifest last, and then remove the blocks."""
     network = plan.network
     remove_tree(join(staging, "rows"))  # of a commit that was killed
@@ -56,7 +59,6 @@ def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome, wri
     )
     write_failures(staging, result.failures)
     write_head(staging, *plan.head)
-    seconds = {**result.seconds, "write": write_seconds}
     manifest = StoreManifest(
         **provenance(config),
         network=network,
@@ -67,7 +69,7 @@ def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome, wri
         class_names=plan.class_names,
         has_head=True,
         failures=result.failures.num_rows,
-        seconds={name: round(value, 3) for name, value in seconds.items()},
+        seconds={name: round(value, 3) for name, value in result.seconds.items()},
     )
     finish_store(staging, manifest)
     remove_work(staging)

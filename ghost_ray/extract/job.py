@@ -54,14 +54,14 @@ def _summary(store: Store) -> dict[str, Any]:
 def _compute(config: ExtractConfig, plan: Plan, staging: str) -> float | None:
     """Everything between the plan and a complete store in the staging folder; the rate in images a second."""
     clean_up(staging)
-    start, images, write_seconds = time.monotonic(), 0, 0.0
+    start, images = time.monotonic(), 0
     for attempt in range(_ROUNDS):
         items = remaining(plan.items, staging, again=attempt == 0)
         if not items.num_rows:
             break
         if items.num_rows < plan.items.num_rows:
             say(f"extract: {plan.items.num_rows - items.num_rows:,} of {plan.items.num_rows:,} images are done already")
-        write_seconds += _stream(config, plan, items, staging)
+        _stream(config, plan, items, staging)
         images += items.num_rows
     else:
         raise JobFailed(f"{items.num_rows:,} images were lost {_ROUNDS} times over — run the same command again")
@@ -71,15 +71,15 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str) -> float | None:
         write_failures(staging, result.failures)
         examples = [tuple(row.values()) for row in result.failures.slice(0, 3).to_pylist()]
         raise _too_many(config, plan, result.failures.num_rows, examples, join(staging, FAILURES))
-    commit(config, plan, staging, result, write_seconds)
+    commit(config, plan, staging, result)
     return round(images / elapsed, 2) if images else None
 
 
-def _stream(config: ExtractConfig, plan: Plan, items: Any, staging: str) -> float:
-    """One pass over ``items``; returns the seconds spent writing."""
+def _stream(config: ExtractConfig, plan: Plan, items: Any, staging: str) -> None:
+    """One pass over ``items``."""
     rows = rows_per_block(items.num_rows, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
     may_grow = bool(config.address or os.environ.get("RAY_ADDRESS"))
-    pool = plan_pool(config, -(-items.num_rows // rows), may_grow=may_grow)
+    pool = plan_pool(config, plan.demand, items.num_rows, rows, may_grow=may_grow)
     limit = config.max_failures * plan.images
     with tallying(limit, items.num_rows) as (reporter, counts):
         try:
@@ -89,7 +89,6 @@ def _stream(config: ExtractConfig, plan: Plan, items: Any, staging: str) -> floa
             if hopeless(now.failures, limit):
                 raise _too_many(config, plan, now.failures, now.examples, None) from None
             raise _reason(error) from None
-        return counts().seconds["write"]
 
 
 def _reason(error: BaseException) -> BaseException:

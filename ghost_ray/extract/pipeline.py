@@ -77,6 +77,7 @@ def stream(plan: Plan, items: pa.Table, rows: int, pool: Pool, batch_size: int, 
             compute=ActorPoolStrategy(min_size=pool.min_actors, max_size=pool.max_actors),
             num_cpus=pool.actor_cpus,
             num_gpus=pool.actor_gpus or None,
+            memory=pool.actor_memory or None,
         )
         dataset.write_datasink(sink, ray_remote_args={"num_cpus": pool.write_cpus}, concurrency=pool.writers)
 

@@ -33,6 +33,14 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """What the network asks of whoever runs it on CPUs."""
+
+    bytes: int  # of its weights
+    seconds: float  # for an image, on the driver's machine
+
+
+@dataclass(frozen=True)
 class Plan:
     """A run, before anything was computed.
 
@@ -44,6 +52,7 @@ class Plan:
     recipe: Recipe
     preprocessing: Preprocessing
     network: Network
+    demand: Demand
     head: tuple[np.ndarray, np.ndarray]
     data: Data
     class_names: list[str] | None
@@ -105,6 +114,7 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
         ),
         preprocessing=split_transform(backbone.transform),
         network=network,
+        demand=Demand(backbone.bytes, backbone.seconds_an_image),
         head=backbone.head,
         data=Data(uri=redact(source.uri), kind=source.kind, fingerprint=source.fingerprint),
         class_names=labels.class_names if labels is not None else None,

@@ -91,25 +91,22 @@ def block_files(staging: str) -> list[str]:
     return [join(folder, name) for name in names_in(folder) if name.endswith(".parquet")]
 
 
-def read_blocks(files: list[str], columns: list[str]) -> pa.Table:
-    """Some columns of all blocks. A file cut short by a kill is removed: its images are computed again."""
+def read_blocks(files: list[str], columns: list[str]) -> list[pa.Table]:
+    """Some columns of each block. A file cut short by a kill is removed: its images are computed again."""
     with ThreadPoolExecutor(_READERS) as pool:
         tables = list(pool.map(lambda uri: _read(uri, columns), files))
-    return pa.concat_tables([table for table in tables if table is not None] or [_nothing(columns)])
+    return [table for table in tables if table is not None]
 
 
 def _read(uri: str, columns: list[str]) -> pa.Table | None:
     filesystem, path = resolve(uri)
     try:
-        return pq.read_table(path, filesystem=filesystem, columns=columns, use_threads=False)
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            return file.read(columns, use_threads=False)
     except pa.ArrowInvalid:
         with contextlib.suppress(FileNotFoundError):
             filesystem.delete_file(path)
         return None
-
-
-def _nothing(columns: list[str]) -> pa.Table:
-    return pa.table({name: pa.array([], pa.string()) for name in columns})
 
 
 def remaining(items: pa.Table, staging: str, *, again: bool) -> pa.Table:
@@ -119,9 +116,10 @@ def remaining(items: pa.Table, staging: str, *, again: bool) -> pa.Table:
     an image lost. With ``again``, images that could not be read get another chance; reading fails for passing
     reasons too.
     """
-    done = read_blocks(block_files(staging), ["key", "stage"])
-    if not done.num_rows:
+    blocks = read_blocks(block_files(staging), ["key", "stage"])
+    if not blocks:
         return items
+    done = pa.concat_tables(blocks)
     if again:
         done = done.filter(pc.fill_null(pc.not_equal(done["stage"], "read"), True))
     return items.filter(pc.invert(pc.is_in(items["key"], done["key"].combine_chunks())))
