@@ -15,6 +15,7 @@ from job_processes import Job, run, workers
 from object_stores import ObjectStore, object_store_in_environment
 from pictures import write_folder
 from pyarrow import fs
+from small_disks import on_a_small_disk
 
 from ghost_ray.gaussians import Accumulator, Gaussians
 from ghost_ray.store import Store
@@ -138,6 +139,8 @@ def test_local_driver_killed(data: Path, keys: list[str], undisturbed: Gaussians
     ("title", "blocks"),
     [
         pytest.param(EMBED, 2, marks=pytest.mark.fault("extract", "an embedding actor is killed"), id="actor"),
+        # Decoding is far ahead of the actors and soon over.
+        pytest.param(DECODE, 0, marks=pytest.mark.fault("extract", "a worker that decodes is killed"), id="worker"),
     ],
 )
 def test_process_killed(
@@ -175,6 +178,24 @@ def test_node_killed(
     fault.ended(GOES_ON)
 
 
+@pytest.mark.fault("extract", "a node joins midway")
+def test_node_joins(
+    raylets: Raylets, data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault
+) -> None:
+    for node in raylets.nodes[1:]:
+        raylets.kill(node)
+    running = Job(*arguments(data, out, "networks:slower", actors="1:3", address=raylets.address))
+    try:
+        running.until(lambda: blocks_done(out) >= 1)
+        joined = [raylets.add(), raylets.add()]
+        assert running.until(lambda: [node for node in joined if workers("Map", raylets.raylet(node))])
+        running.wait().result()
+    finally:
+        running.process.kill()
+    check(out, keys, undisturbed)
+    fault.ended("it takes part in the work; the same result")
+
+
 @pytest.mark.fault("extract", "the head is killed, and with it the cluster")
 def test_cluster_lost(data: Path, keys: list[str], undisturbed: Gaussians, out: Path, fault: Fault) -> None:
     words = arguments(data, out, actors="1", num_cpus="2")
@@ -202,6 +223,20 @@ def test_object_store_full(
     fault.ended("Ray spills to disk; the same result")
 
 
+@pytest.mark.fault("extract", "the disk is full")
+def test_disk_full(data: Path, keys: list[str], undisturbed: Gaussians, tmp_path: Path, fault: Fault) -> None:
+    out = tmp_path / "disk" / "store"
+    ended = on_a_small_disk(
+        tmp_path / "disk", kibibytes=64, words=arguments(data, out, "networks:small"), saved=tmp_path / "saved"
+    )
+    assert ended.full.code == 1
+    assert "No space left on device" in ended.full.errors
+    assert "Traceback" not in ended.full.errors
+    assert ended.freed.code == 0, ended.freed.errors
+    check(tmp_path / "saved" / "store", keys, undisturbed)
+    fault.ended(RESUMES)
+
+
 class TestObjectStore:
     @pytest.fixture(scope="class")
     def pictures(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -225,6 +260,7 @@ class TestObjectStore:
         ("period", "delay"),
         [
             pytest.param(10, 0, marks=pytest.mark.fault("extract", "S3 fails every tenth request"), id="failing"),
+            pytest.param(0, 0.3, marks=pytest.mark.fault("extract", "S3 takes 0.3 s a request"), id="slow"),
         ],
     )
     def test_in_and_out(

@@ -102,7 +102,7 @@ def _context(staging: str, block_bytes: int, pool: Pool | None) -> Iterator[Data
         context.target_max_block_size = max(128 << 20, 4 * block_bytes)
         ahead = _BLOCKS_AN_ACTOR * pool.max_actors * block_bytes
         context.execution_options.resource_limits = ExecutionResources(object_store_memory=max(512 << 20, ahead))
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
     DataContext._set_current(context)
     try:
         with warnings.catch_warnings():
