@@ -127,6 +127,11 @@ def descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+def listen_to_ctrl_c() -> None:
+    """A shell starts what runs in its background deaf to Ctrl-C, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_ctrl_c_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     moments = random.Random(0)
@@ -134,6 +139,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "ghost_ray", "demo", "--out", "out"],
             cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=listen_to_ctrl_c,
         )  # fmt: skip
         time.sleep(1 + 5 * attempt + moments.random() * 4)
         if process.poll() is not None:
