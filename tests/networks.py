@@ -46,7 +46,7 @@ def slow() -> nn.Module:
 
 def slower() -> nn.Module:
     """Takes so much time that a node can join in the middle."""
-    return Small(seconds_an_image=0.1)
+    return Small(seconds_an_image=0.3)
 
 
 class _AllergicToWhite(Small):
