@@ -30,12 +30,14 @@ class Engine(Protocol):
     def result(self, handle: Any) -> Any:
         """Wait for a result, or raise what its task raised."""
 
-    def cancel(self, handle: Any) -> None:
-        """Drop a task that is no longer wanted."""
-
 
 class RayEngine:
-    """Tasks of the connected Ray; one whose worker dies is run again."""
+    """Tasks of the connected Ray; one whose worker dies is run again.
+
+    None is ever cancelled: a task that ends at the moment it is cancelled trips an assertion of Ray 2.60 ("Tried to
+    complete task that was not pending"), which ends the driver without a word. What a failed job leaves behind is at
+    most a window of tasks, and they end with it.
+    """
 
     def __init__(self, num_cpus: float, workers: int) -> None:
         import ray
@@ -62,10 +64,6 @@ class RayEngine:
 
     def result(self, handle: Any) -> Any:
         return self._ray.get(handle)
-
-    def cancel(self, handle: Any) -> None:
-        if self._ray.is_initialized():  # after an error a generator of tasks may be closed when Ray is gone
-            self._ray.cancel(handle, force=True)
 
 
 def _call_with_list(function: Callable[[list[Any]], Any], *results: Any) -> Any:
@@ -110,6 +108,3 @@ class ThreadEngine:
             raise
         except Exception as error:
             raise JobFailed(f"a task failed: {type(error).__name__}: {one_line(error)}") from error
-
-    def cancel(self, handle: Any) -> None:
-        handle.cancel()

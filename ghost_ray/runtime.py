@@ -24,7 +24,7 @@ _threads: ContextVar[ThreadEngine | None] = ContextVar("threads", default=None)
 
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first error of a job is reported; those of its cancelled tasks are not
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first error of a job is reported; those of the tasks beside it are not
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # keep CUDA_VISIBLE_DEVICES as it is where no GPU is reserved
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's C++ side writes to stderr, between the lines of the progress
@@ -197,18 +197,14 @@ def map_ordered(
     references = [engine.put(value) for value in shared]
     window = 2 * engine.workers + 2
     pending: deque[tuple[Item, Any]] = deque()
-    try:
-        for item in items:
-            pending.append((item, engine.submit(function, item, *references)))
-            if len(pending) >= window:
-                done, handle = pending.popleft()
-                yield done, engine.result(handle)
-        while pending:
+    for item in items:
+        pending.append((item, engine.submit(function, item, *references)))
+        if len(pending) >= window:
             done, handle = pending.popleft()
             yield done, engine.result(handle)
-    finally:
-        for _, handle in pending:
-            engine.cancel(handle)
+    while pending:
+        done, handle = pending.popleft()
+        yield done, engine.result(handle)
 
 
 def map_merge(

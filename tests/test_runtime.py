@@ -50,5 +50,21 @@ def test_any_other_error_is_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_failed_job_cancels_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's driver dies without a word where a task ends while it is being cancelled."""
+    import ray
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a task was cancelled")
+
+    monkeypatch.setattr(ray, "cancel", never)
+    with pytest.raises(InputError, match="row 0 is wrong"), ray_session(RayJobConfig()):
+        list(map_ordered(_refuse, range(30)))
+    tasks = map_ordered(_add, range(30), 100)
+    next(tasks)
+    tasks.close()
+    assert list(map_ordered(_add, range(3), 0)) == [(i, i) for i in range(3)]
+
+
 def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
     assert [r for _, r in map_ordered(_die_once, range(6), str(tmp_path))] == list(range(6))
