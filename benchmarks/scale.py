@@ -8,10 +8,11 @@ else. The images are listed, read, decoded, cropped, sent to the actors, embedde
 checkpointed by the job's own stream, in the blocks that the job itself would choose. They are small (36×36) because
 decoding photographs for 16 such devices takes about eight cores; a cluster has them, a benchmark's machine may not.
 
-What is measured: the images written while every device is at work, from when the last one has done a block's worth of
-batches to when the first one has done its last batch. No device begins before all of them are started. Prints one
-JSON object: ``images_per_second`` by number of devices, and ``efficiency``, the same as a share of the ideal, devices
-× batch size / wait.
+What is measured: the batches each device finishes while every device is at work, from when the last one has done a
+block's worth of batches to when the first one has done its last. No device begins before all of them are started. A
+device waits where the stages before or after it do not keep up, and every image is in the files at the end. Prints
+one JSON object: ``images_per_second`` by number of devices, and ``efficiency``, the same as a share of the ideal,
+devices × batch size / wait.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import tiny
 
 from ghost_ray.config import ExtractConfig
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 def steady_rate(plan: Plan, config: ExtractConfig, devices: int, blocks: int, folder: str) -> float:
-    """Images written in a second while all of the devices are at work."""
+    """Images that the devices finish in a second while all of them are at work."""
     import ray
     import ray.data
 
@@ -86,16 +88,17 @@ def steady_rate(plan: Plan, config: ExtractConfig, devices: int, blocks: int, fo
             stream(plan, items, rows, pool, config.batch_size, staging, reporter)
     finally:
         ray.shutdown()
-    begun, ended = [], []
+    assert len(block_files(staging)) * rows == items.num_rows
+    finished = []
     for file in log.iterdir():
         batches = [line.split() for line in file.read_text().splitlines()]
         times = [float(end) for end, images in batches if int(images) == config.batch_size]
-        begun.append(times[rows // config.batch_size - 1])
-        ended.append(times[-1])
-    assert len(begun) == devices
-    written = sorted(os.stat(file).st_mtime_ns / 1e9 for file in block_files(staging))
-    steady = [at for at in written if max(begun) <= at <= min(ended)]
-    return (len(steady) - 1) * rows / (steady[-1] - steady[0])
+        finished.append(np.sort(times)[rows // config.batch_size - 1 :])
+    assert len(finished) == devices
+    # What is written comes in bursts of a block, so it is the batches that are counted, device by device.
+    begun, ended = max(times[0] for times in finished), min(times[-1] for times in finished)
+    steady = [times[(times >= begun) & (times <= ended)] for times in finished]
+    return float(sum((len(times) - 1) * config.batch_size / (times[-1] - times[0]) for times in steady))
 
 
 if __name__ == "__main__":

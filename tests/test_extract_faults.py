@@ -280,3 +280,21 @@ class TestObjectStore:
         there = remote.filesystem().get_file_info(fs.FileSelector(f"{remote.bucket}/deep", recursive=True))
         assert {f"s3://{info.path}" for info in there if info.is_file} == {f"{place}/{name}" for name in whole}
         fault.ended(GOES_ON)
+
+    @pytest.mark.fault("extract", "S3 is down for a minute and more")
+    def test_down(self, remote: ObjectStore, pictures: Path, expected: Gaussians, fault: Fault) -> None:
+        place, uploaded = f"s3://{remote.bucket}/store", sorted(pictures.glob("*/*.jpg"))
+        words = arguments(f"s3://{remote.bucket}/images", place, "networks:small", max_failures="0")
+        listed = remote.requests + len(uploaded) // 2
+        running = Job(*words)
+        running.until(lambda: remote.requests > listed)
+        remote.down = True
+        ended = running.wait()
+        assert ended.code == 1
+        assert "Traceback" not in ended.errors
+        assert "503" in ended.errors.splitlines()[-1]
+        remote.down = False
+        result = run(*words).result()
+        assert (result["rows"], result["failures"]) == (len(uploaded), 0)
+        check(place, [path.relative_to(pictures).as_posix() for path in uploaded], expected)
+        fault.ended(RESUMES)

@@ -23,6 +23,7 @@ from ghost_ray.errors import one_line
 from ghost_ray.extract.blocks import constant_column
 from ghost_ray.extract.pixels import Preprocessing
 from ghost_ray.sources import DecodeError, Image, Reader, decode
+from ghost_ray.sources.retry import was_down
 
 _REQUESTS = 16  # to an object store at a time
 
@@ -96,15 +97,21 @@ class Decode:
         )
 
     def _images(self, items: pa.Table) -> Iterator[Image]:
-        filesystem = getattr(self.reader, "filesystem", None)
-        if filesystem is None or isinstance(filesystem, fs.LocalFileSystem):
+        if isinstance(self.reader.filesystem, fs.LocalFileSystem):
             yield from self.reader.read(items)
             return
         # An object a request, many requests at a time; of a shard the reader asks for many images at once itself.
         parts = [items.slice(row, 1) for row in range(items.num_rows)] if _are_separate(items) else [items]
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            for images in pool.map(lambda part: list(self.reader.read(part)), parts):
+            for images in pool.map(self._from_object_store, parts):
                 yield from images
+
+    def _from_object_store(self, items: pa.Table) -> list[Image]:
+        images = list(self.reader.read(items))
+        failed = any(image.data is None for image in images)
+        if failed and was_down(self.reader.filesystem, self.reader.base):
+            images = list(self.reader.read(items))
+        return images
 
 
 def _are_separate(items: pa.Table) -> bool:

@@ -50,6 +50,14 @@ class Image(NamedTuple):
 class Reader(Protocol):
     """Turns rows of `items` into bytes; small and picklable, so that it can travel to workers."""
 
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """Where the files of the items are."""
+
+    @property
+    def base(self) -> str:
+        """The folder on it that they are relative to."""
+
     def read(self, items: pa.Table) -> Iterator[Image]:
         """One :class:`Image` for each row, in order; what cannot be read becomes its `error`."""
         ...

@@ -1,4 +1,4 @@
-"""Trying again what an object store dropped; what the data broke fails at once."""
+"""Trying again what an object store dropped, waiting for one that is down; what the data broke fails at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TypeVar
 
 from pyarrow import fs
 
+from ghost_ray.errors import JobFailed, one_line
+
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before each further attempt
+_PATIENCE = 30.0  # seconds that a store may be down
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 T = TypeVar("T")
@@ -40,3 +43,23 @@ def retried(filesystem: fs.FileSystem, call: Callable[[], T]) -> T:
             if last:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def was_down(filesystem: fs.FileSystem, folder: str) -> bool:
+    """Whether something failed because the store as a whole does not answer; waits until it does again.
+
+    False where it answers at once: then the fault is the object's own. JobFailed where it stays down.
+    """
+    deadline, found_down = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            filesystem.get_file_info(folder)
+            return found_down
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise JobFailed(
+                    f"the object store does not answer: {one_line(error)} — what is done is kept; run the same command "
+                    "again"
+                ) from None
+            found_down = True
+            time.sleep(_PAUSES[-1])
