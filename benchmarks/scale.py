@@ -18,8 +18,10 @@ devices × batch size / wait.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -53,8 +55,9 @@ def main() -> None:
         rates = {}
         tiny.write_images(Path(config.data), max(options.devices) * options.blocks * MAX_BLOCK_ROWS)
         plan = make_plan(config)
-        for devices in options.devices:
-            rates[devices] = steady_rate(plan, config, devices, options.blocks, f"{folder}/{devices}")
+        with contextlib.redirect_stdout(sys.stderr):  # Ray wonders there about so many workers
+            for devices in options.devices:
+                rates[devices] = steady_rate(plan, config, devices, options.blocks, f"{folder}/{devices}")
     ideal = options.batch_size / options.wait
     print(
         json.dumps(

@@ -95,6 +95,7 @@ def _context(staging: str, block_bytes: int, pool: Pool | None) -> Iterator[Data
         delete_checkpoint_on_success=False,
         checkpoint_manager_cls=_NothingToFilter,
     )
+    context.raise_original_map_exception = True  # wrapped by Ray Data, what a stage raised arrives as text alone
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     if pool is not None:
