@@ -248,7 +248,9 @@ class OutputFolder:
 
     def _is_half_published(self) -> bool:
         """Whether a run was killed while it copied: on an object store, its finished result still lies in staging."""
-        return not self._local and self.resume and kind_of(join(self.staging, MANIFEST)) == "file"
+        if self._local or kind_of(join(self.staging, MANIFEST)) != "file":
+            return False
+        return self.resume or not self._is_ours()
 
     def __enter__(self) -> OutputFolder:
         try:

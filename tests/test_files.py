@@ -5,12 +5,27 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from object_stores import object_store_in_environment
 
 from ghost_ray.errors import GateFailed, InputError, JobFailed
-from ghost_ray.files import OutputFolder, beside, join, output_file, read_json, redact, resolve, write_bytes, write_json
+from ghost_ray.files import (
+    OutputFolder,
+    beside,
+    join,
+    kind_of,
+    output_file,
+    read_bytes,
+    read_json,
+    redact,
+    remove_file,
+    resolve,
+    write_bytes,
+    write_json,
+)
 
 
 def finished(folder: Path, text: str = "old") -> Path:
@@ -48,6 +63,40 @@ def test_overwrite_replaces_whole(tmp_path: Path) -> None:
         write_json(f"{output.staging}/manifest.json", {"format": "ghost_ray"})
         output.publish()
     assert set(content_of(tmp_path)) == {"out/manifest.json"}
+
+
+class TestKilledWhilePublishing:
+    """An object store has no rename: a result is copied, the manifest last, and a kill may come between."""
+
+    @pytest.fixture
+    def place(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        with object_store_in_environment(monkeypatch) as store:
+            place = f"s3://{store.bucket}/deep/result"
+            self.publish(place, b"old")
+            killed = OutputFolder(place, overwrite=True).__enter__()
+            self.write(killed, b"lost")
+            yield place
+
+    def write(self, output: OutputFolder, content: bytes) -> None:
+        write_bytes(join(output.staging, "content"), content)
+        write_json(join(output.staging, "manifest.json"), {"format": "ghost_ray"})
+
+    def publish(self, place: str, content: bytes, *, overwrite: bool = False) -> None:
+        with OutputFolder(place, overwrite=overwrite) as output:
+            self.write(output, content)
+            output.publish()
+        assert read_bytes(join(place, "content")) == content
+        assert kind_of(output.staging) == "nothing"
+
+    def test_before_the_old_one_went_it_still_needs_overwrite(self, place: str) -> None:
+        with pytest.raises(InputError, match="--overwrite"):
+            OutputFolder(place)
+        assert read_bytes(join(place, "content")) == b"old"
+        self.publish(place, b"new", overwrite=True)
+
+    def test_between_the_same_command_ends_right(self, place: str) -> None:
+        remove_file(join(place, "manifest.json"))
+        self.publish(place, b"new")
 
 
 def test_refuses_existing_results_foreign_folders_and_files(tmp_path: Path) -> None:
