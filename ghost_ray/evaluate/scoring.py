@@ -46,9 +46,7 @@ def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str]
     with contextlib.ExitStack() as stack:
         writers = {method: stack.enter_context(_writer(folder, method, name)) for method in methods}
         shown = stack.enter_context(progress(f"score {name}", reader.store.rows, "rows"))
-        pieces = map_ordered(_score_piece, reader.store.pieces(), fitted.whole, fitted.gaussians, reader)
-        # Closed here, so that what is under way ends with an error and not at some later time.
-        whole = stack.enter_context(contextlib.closing(pieces))
+        whole = map_ordered(_score_piece, reader.store.pieces(), fitted.whole, fitted.gaussians, reader)
         for (piece, part), sharded in zip(whole, _score_sharded(fitted, reader), strict=False):
             part["scores"] |= sharded
             key = part.pop("key")

@@ -57,9 +57,7 @@ def was_down(filesystem: fs.FileSystem, folder: str) -> bool:
             return found_down
         except OSError as error:
             if time.monotonic() > deadline:
-                raise JobFailed(
-                    f"the object store does not answer: {one_line(error)} — what is done is kept; run the same command "
-                    "again"
-                ) from None
+                said = one_line(error)
+                raise JobFailed(f"the object store does not answer: {said} — run the same command again") from None
             found_down = True
             time.sleep(_PAUSES[-1])
