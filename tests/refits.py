@@ -13,6 +13,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform
 
+from ghost_ray.refit_config import RefitConfig
+
 NAMES = ("ant", "bee", "cat", "dog")
 assert len(NAMES) == CLASSES
 
@@ -86,3 +88,7 @@ def write_settings(folder: Path, **changes: Any) -> str:
     path = folder / "refit.yaml"
     path.write_text(yaml.safe_dump(settings(folder, **changes)))
     return str(path)
+
+
+def config_of(folder: Path, **changes: Any) -> RefitConfig:
+    return RefitConfig.model_validate(settings(folder, **changes))

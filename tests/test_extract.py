@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import timm
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from pictures import (
     CLASSES,
     as_flat,
@@ -32,8 +29,6 @@ from ghost_ray.cli import main
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.extract import run
-from ghost_ray.extract.pipeline import MAX_BLOCK_ROWS, rows_per_block
-from ghost_ray.extract.pixels import split_transform
 from ghost_ray.files import OutputFolder
 from ghost_ray.store import Store
 
@@ -321,39 +316,6 @@ class TestRefusedBeforeRay:
         assert "no finished ghost_ray result" in self.refused(tmp_path, folder)
 
 
-class TestCuttingTheTransform:
-    @pytest.mark.parametrize("name", ["test_vit", "test_convnext", "test_efficientnet"])
-    def test_same_floats(self, name: str, rng: np.random.Generator) -> None:
-        model = timm.create_model(name)
-        transform = create_transform(**resolve_model_data_config(model), is_training=False)
-        cut = split_transform(transform)
-        assert cut.dtype == np.uint8
-        for height, width in ((91, 340), (500, 200), (224, 224)):
-            picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8))
-            finished = cut.finish(torch.from_numpy(cut.prepare(picture).copy())[None])[0]
-            assert torch.equal(finished, transform(picture))
-
-    def test_a_foreign_transform_stays_whole(self) -> None:
-        cut = split_transform(lambda picture: torch.full((3, 8, 8), float(picture.size[0])))
-        assert cut.dtype == np.float32
-        prepared = cut.prepare(Image.new("RGB", (20, 30)))
-        assert (prepared == 20).all()
-        assert torch.equal(cut.finish(torch.from_numpy(prepared)[None]), torch.full((1, 3, 8, 8), 20.0))
-
-
-@given(
-    images=st.integers(1, 10**7),
-    batch=st.integers(1, 4096),
-    size=st.integers(1, 1 << 24),
-    workers=st.integers(1, 512),
-)
-def test_blocks_are_whole_batches_and_bounded(images: int, batch: int, size: int, workers: int) -> None:
-    rows = rows_per_block(images, batch, size, workers)
-    assert rows % batch == 0
-    assert rows <= max(batch, MAX_BLOCK_ROWS)
-    assert rows == batch or rows * size <= 32 << 20
-
-
 @pytest.mark.usefixtures("local_ray")
 class TestGoingOn:
     def test_other_settings_are_refused_and_named(self, folder: Path, tmp_path: Path) -> None:
@@ -403,15 +365,3 @@ class TestGoingOn:
         assert result["images_per_second"] is not None
         assert result["seconds"]["write"] > round(kept, 3)  # of both runs
         assert sorted([*rows_of(tmp_path / "store"), *failures_of(tmp_path / "store")]) == sorted(keys)
-
-
-def test_pickled_read_tasks_are_small() -> None:
-    import cloudpickle
-
-    from ghost_ray.extract.decoding import ItemBlocks
-
-    items = pa.table({"key": [f"{i:040d}" for i in range(20_000)], "label": np.zeros(20_000, np.int32)})
-    tasks = ItemBlocks(items, 100).get_read_tasks(1)
-    assert len(tasks) == 200
-    assert len(cloudpickle.dumps(tasks[150])) < 20_000
-    assert next(iter(tasks[150]()))["key"].to_pylist() == items["key"].slice(15_000, 100).to_pylist()
