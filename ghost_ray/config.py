@@ -362,4 +362,6 @@ def _explain(kind: type[BaseModel], error: Any) -> InputError:
         return InputError(
             "--config", ".".join(map(str, path)), "is an unknown key", nearest(str(path[-1]), _keys_at(kind, path))
         )
-    return InputError(option, error["input"], message[:1].lower() + message[1:], "see --help")
+    given = error["input"]
+    shown = " ".join(map(str, given)) if isinstance(given, tuple) else given  # a tuple: the option may be repeated
+    return InputError(option, shown, message[:1].lower() + message[1:], "see --help")
