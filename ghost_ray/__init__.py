@@ -9,8 +9,16 @@ __version__ = "0.1.0"
 
 # Imported when first used: `import ghost_ray` and the command line stay light.
 _PUBLIC = {
+    "Audit": "ghost_ray.arrays",
+    "Ghost": "ghost_ray.arrays",
+    "GhostDetector": "ghost_ray.arrays.detector",
     "OpenSetClassifier": "ghost_ray.classifier",
+    "OpenSetEvaluation": "ghost_ray.arrays",
+    "audit": "ghost_ray.arrays",
+    "evaluate": "ghost_ray.arrays",
+    "fit": "ghost_ray.arrays",
     "load": "ghost_ray.registry",
+    "open_store": "ghost_ray.arrays",
 }
 
 

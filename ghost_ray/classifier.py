@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from ghost_ray.backbone import Backbone, load_backbone
-from ghost_ray.errors import InputError
-from ghost_ray.files import redact
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files.manifest import Network, require_same_network
 from ghost_ray.gaussians import SMALLEST_Z_SUM, Gaussians
-from ghost_ray.manifest import Network, require_same_network
 from ghost_ray.registry import load
 
 
@@ -107,10 +106,10 @@ class OpenSetClassifier(nn.Module):
         chosen = loaded.threshold if threshold is None else threshold
         if chosen is None:
             raise InputError(
-                "MODEL",
+                "model",
                 redact(uri),
                 "has no threshold stored with it",
-                "give threshold=, or choose one with `ghost-ray score MODEL … --accept-known 0.95 --known STORE`",
+                "give `threshold`, or choose one with `ghost-ray score`",
             )
         manifest = loaded.model.manifest
         kept = manifest.network.restricted_to
@@ -121,7 +120,11 @@ class OpenSetClassifier(nn.Module):
         if kept is not None and backbone.restricted_to is None and max(kept) < backbone.classes:
             backbone = backbone.restrict(kept)
         require_same_network(
-            manifest.network, f"MODEL {redact(uri)}", _described(backbone, manifest.network), backbone.name, "network"
+            manifest.network,
+            f"the model {redact(uri)}",
+            _described(backbone, manifest.network),
+            backbone.name,
+            "network",
         )
         classifier = cls(
             backbone.body,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 # ``user:password@`` after ``://``; a secret may hold slashes, a bucket's name no colon.
@@ -20,6 +23,11 @@ class GhostRayError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(message))
 
+    @property
+    def full(self) -> str:
+        """The message without anything shortened, for files and programs."""
+        return one_line(self, limit=None)
+
 
 class InputError(GhostRayError):
     """The input or an option is wrong; nothing was changed.
@@ -27,7 +35,9 @@ class InputError(GhostRayError):
     Parameters
     ----------
     field : str
-        The option or file the user can change, as they would write it (``--alpha``, ``STORE``).
+        The argument or setting that is wrong, by its Python name (``alpha``, ``store``); the command line shows
+        the option instead.
+        In ``problem`` and ``hint``, other settings stand in backquotes: ```overwrite=True```.
     value : object
         What was given.
     problem : str
@@ -40,41 +50,61 @@ class InputError(GhostRayError):
 
     def __init__(self, field: str, value: object, problem: str, hint: str = "") -> None:
         self.field, self.value, self.problem, self.hint = field, value, problem, hint
-        # Before it is shortened: half a URI does not look like one.
-        shown = one_line(redact(str(value)))
+        super().__init__(self._worded(300))
+
+    @property
+    def full(self) -> str:
+        return self._worded(None)
+
+    def _worded(self, limit: int | None) -> str:
+        # Redacted before it is shortened: half a URI does not look like one.
+        shown = one_line(redact(str(self.value)), limit)
         given = f" {shown!r}" if shown else ""
-        super().__init__(
-            f"{one_line(field)}{given}: {one_line(redact(problem))}" + (f" — {one_line(hint)}" if hint else "")
-        )
+        advice = f" — {one_line(redact(self.hint), limit)}" if self.hint else ""
+        return f"{one_line(self.field, limit)}{given}: {one_line(redact(self.problem), limit)}{advice}"
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
         # Ray carries exceptions between processes; the default would replay only the message.
         return type(self), (self.field, str(self.value), self.problem, self.hint)
 
 
+class Damaged(InputError):
+    """A file is not what was written: missing, cut short or with other bytes. It stays so until somebody acts."""
+
+
 class GateFailed(GhostRayError):
-    """A gate said no (``--fail-above``, ``--max-failures``, a refit's gates): exit 1.
+    """A gate said no (``fail_above``, ``max_failures``, a refit's gates): exit 1.
 
     Parameters
     ----------
     message : str
-    result : dict, optional
+    result : mapping, optional
         What the job would have returned: it stands, and is shown before the message.
     """
 
-    def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, result: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.result = result
 
 
+class DamageFound(GateFailed):
+    """Damaged files were looked for and found: what they are is the result. They stay so until somebody acts."""
+
+    exit_code = 2
+
+
 class JobFailed(GhostRayError):
-    """The system broke underneath the job; what was finished is kept and the same command goes on."""
+    """The system broke underneath the job; what was finished is kept and the same command resumes."""
 
 
-def one_line(value: object, limit: int = 300) -> str:
-    """Any value as a single printable line, shortened in the middle where it is very long."""
+class Unreachable(JobFailed):
+    """A store does not answer, or too slowly: nothing was changed, and the same may work later."""
+
+
+def one_line(value: object, limit: int | None = 300) -> str:
+    """Any value as a single printable line, shortened in the middle where it is longer than ``limit``."""
     text = "".join(c if c.isprintable() else " " for c in str(value)).strip()
-    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    return text if limit is None or len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
 def redact(text: str) -> str:
@@ -86,3 +116,51 @@ def nearest(name: str, allowed: Iterable[str], count: int = 1) -> str:
     """``nearest: 'resnet50'`` for a misspelt name, or the empty string where nothing is close."""
     close = difflib.get_close_matches(name, list(allowed), n=count, cutoff=0.6)
     return "nearest: " + ", ".join(repr(c) for c in close) if close else ""
+
+
+class _WarningsByThread:
+    """Gives each thread what it warns of itself.
+
+    ``warnings.catch_warnings`` exchanges what belongs to the whole process: two threads that do so at the same time
+    take one another's warnings, and the last to leave restores what the first had changed. Here the exchange is made
+    once for all threads that collect.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._exchange = warnings.catch_warnings()
+        self._show: Any = None
+        self._thread = threading.local()
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[list[Warning]]:
+        outer = getattr(self._thread, "found", None)
+        with self._lock:
+            if self._blocks == 0:
+                self._exchange = warnings.catch_warnings()
+                self._exchange.__enter__()
+                warnings.simplefilter("always")
+                self._show, warnings.showwarning = warnings.showwarning, self._take
+            self._blocks += 1
+        found: list[Warning] = []
+        self._thread.found = found
+        try:
+            yield found
+        finally:
+            self._thread.found = outer
+            with self._lock:
+                self._blocks -= 1
+                if self._blocks == 0:
+                    self._exchange.__exit__(None, None, None)
+
+    def _take(self, message: Any, *rest: Any, **more: Any) -> None:
+        found = getattr(self._thread, "found", None)
+        if found is None:
+            self._show(message, *rest, **more)
+        else:
+            found.append(message)
+
+
+collected_warnings = _WarningsByThread().collected
+"""A block in which this thread's warnings are not shown; gives the list of them."""

@@ -6,9 +6,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Protocol
 
 _LINE_EVERY_SECONDS = 10.0
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class Progress(Protocol):
@@ -19,6 +21,16 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """A word beside the count, such as the number of failures."""
+
+
+class _Nothing:
+    """Where nobody wants to know."""
+
+    def advance(self, amount: int = 1) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
 
 
 class _Lines:
@@ -37,18 +49,16 @@ class _Lines:
     def note(self, text: str) -> None:
         self._note = text
 
-    def finish(self) -> None:
-        self._print(final=True)
+    def finish(self, ending: str) -> None:
+        self._print(ending)
 
-    def _print(self, final: bool = False) -> None:
+    def _print(self, ending: str = "") -> None:
         self._last = time.monotonic()
-        say(line(self._title, self._done, self._total, self._unit, self._last - self._start, self._note, final))
+        say(line(self._title, self._done, self._total, self._unit, self._last - self._start, self._note, ending))
 
 
-def line(
-    title: str, done: int, total: int | None, unit: str, elapsed: float, note: str = "", final: bool = False
-) -> str:
-    """One log line: ``fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05``."""
+def line(title: str, done: int, total: int | None, unit: str, elapsed: float, note: str = "", ending: str = "") -> str:
+    """One log line: ``fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05``; the last has an ``ending`` instead."""
     rate = done / elapsed if elapsed > 0 else 0.0
     text = f"{title}: {done:,}"
     if total is not None:
@@ -57,8 +67,8 @@ def line(
     else:
         text += f" {unit}"
     text += f", {rate:,.1f} {unit}/s" if rate < 100 else f", {rate:,.0f} {unit}/s"
-    if final:
-        text += f", done in {clock(elapsed)}"
+    if ending:
+        text += f", {ending} {clock(elapsed)}"
     elif total is not None and rate > 0:
         text += f", ETA {clock((total - done) / rate)}"
     return text + (f", {note}" if note else "")
@@ -101,20 +111,36 @@ class _Bar:
     def note(self, text: str) -> None:
         self._bar.update(self._task, note=text)
 
-    def finish(self) -> None:
+    def finish(self, ending: str) -> None:
         self._bar.stop()
 
 
 @contextlib.contextmanager
 def progress(title: str, total: int | None, unit: str) -> Iterator[Progress]:
     """Show how far a job is, on stderr; a bar on a terminal, lines elsewhere."""
+    if _quiet.get():
+        yield _Nothing()
+        return
     shown = _Bar(title, total, unit) if sys.stderr.isatty() else _Lines(title, total, unit)
+    ending = "stopped after"
     try:
         yield shown
+        ending = "done in"
     finally:
-        shown.finish()
+        shown.finish(ending)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Say nothing about progress in the block."""
+    before = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(before)
 
 
 def say(text: str) -> None:
     """One plain line on stderr, beside the progress."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the place that speaks
+    if not _quiet.get():
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the place that speaks

@@ -1,31 +1,25 @@
 """Whether a rival differs from GHOST by more than chance: paired t-tests over seeded draws.
 
-Every method is measured on the same draws of knowns and unknowns, so a test compares differences and not levels; the
-p-values are multiplied by the number of rivals (Bonferroni). Of a set with no more rows than a draw each draw takes
-half; and where draws take half of a set or more, the test allows for the rows they have in common.
+Every method is measured on the same draws of knowns and unknowns, so a test compares differences and not levels. The
+p-values are multiplied by the number of rivals (Bonferroni); variants of GHOST are not rivals. Of a set with no more
+rows than a draw each draw takes half; and where draws take half of a set or more, the test allows for the rows they
+have in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray import metrics
-from ghost_ray.metrics import OpenSetScores
+from ghost_ray.metrics import Metric, OpenSetScores, tested
 
 DRAWS = 10
 SIZE = 1000
 ALPHA = 0.05
-
-METRICS: dict[str, Callable[[OpenSetScores], float]] = {
-    "auroc": metrics.auroc,
-    "auoscr": metrics.auoscr,
-    "fpr95": metrics.fpr_at_tpr,
-}
 
 
 @dataclass(frozen=True)
@@ -36,25 +30,20 @@ class Draw:
     unknown: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(TypedDict):
     """A rival against the reference on one metric."""
 
     method: str
     reference: str
     metric: str
-    mean: float  # of the rival over the draws
-    reference_mean: float
-    difference: float  # rival − reference
+    mean: float | None  # of the rival over the draws; None where the metric is not defined on one of them
+    reference_mean: float | None
+    difference: float | None  # rival − reference
     t: float | None  # None where the differences do not vary
     p: float
     p_bonferroni: float
     significant: bool
     note: str  # why p is what it is, where no t-test could be made
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields by name, fit for JSON."""
-        return asdict(self)
 
 
 def rows_drawn(available: int, size: int = SIZE) -> int:
@@ -92,6 +81,8 @@ def caution(rows: str, available: int, size: int = SIZE) -> str | None:
     """
     if available >= 2 * size:
         return None
+    if available < 2:
+        return f"with {available:,} of the {rows} there is nothing to draw from"
     drawn = "half" if available <= size else f"{size:,}"
     return (
         f"each draw takes {drawn} of the {available:,} {rows}; the tests allow for the rows that draws have in common"
@@ -109,13 +100,16 @@ def paired_test(rival: npt.ArrayLike, reference: npt.ArrayLike, share: float = 0
         sets of new rows would: the variance of their mean is v·(1/J + f/(1−f)), of which the second part is that
         of the whole set and does not shrink with more draws (after Nadeau and Bengio, 2003). At 0 it is the plain test.
 
-    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not.
+    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not. A NaN stands for a
+    draw on which the metric is not defined: p is 1.
     """
-    from scipy import stats
+    from scipy.special import stdtr  # Student's distribution; scipy.stats, which calls it, takes a second to import
 
     difference = np.asarray(rival, np.float64) - np.asarray(reference, np.float64)
     if share >= 1:
         return None, 1.0, "a single row cannot be drawn from"
+    if np.isnan(difference).any():
+        return None, 1.0, "not defined on every draw"
     if not difference.any():
         return None, 1.0, "equal on every draw"
     # Values are ratios of counts; what is left of equal ones after subtraction is rounding.
@@ -123,7 +117,114 @@ def paired_test(rival: npt.ArrayLike, reference: npt.ArrayLike, share: float = 0
         return None, 0.0, "the same difference on every draw"
     draws = len(difference)
     t = float(difference.mean() / np.sqrt(difference.var(ddof=1) * (1 / draws + share / (1 - share))))
-    return t, float(2 * stats.t.sf(abs(t), draws - 1)), ""
+    return t, float(2 * stdtr(draws - 1, -abs(t))), ""
+
+
+def bonferroni(p: Sequence[float]) -> list[float]:
+    """p-values times their number, at most 1."""
+    return [min(value * len(p), 1.0) for value in p]
+
+
+Values = Mapping[str, Mapping[str, npt.NDArray[np.float64]]]  # method → metric → [J], NaN where it is not defined
+
+
+def measure_draws(
+    scores: Mapping[str, OpenSetScores],
+    draws: int = DRAWS,
+    size: int = SIZE,
+    seed: int = 0,
+    on: Sequence[Metric] | None = None,
+) -> dict[str, dict[str, npt.NDArray[np.float64]]]:
+    """Every method on every draw: by method and metric an array [J], NaN where the metric is not defined.
+
+    The draws depend on the numbers of knowns and unknowns and the seed alone, so values that were measured at another
+    time, for other methods, can be paired with these.
+
+    Parameters
+    ----------
+    scores : mapping from method to OpenSetScores
+        Of the same knowns and unknowns in the same order.
+    draws, size, seed : int, default 10, 1000, 0
+    on : sequence of Metric, optional
+        Default: `metrics.tested`, that is AUROC, AUOSCR and FPR95.
+    """
+    shapes = {name: (len(s.known), len(s.unknown)) for name, s in scores.items()}
+    first, (knowns, unknowns) = next(iter(shapes.items()))
+    for name, shape in shapes.items():
+        if shape != (knowns, unknowns):
+            raise ValueError(f"{name} has {shape} knowns and unknowns, {first} has {(knowns, unknowns)}")
+    picked = draw(knowns, unknowns, draws, size, seed)
+    on = tested() if on is None else on
+    values = {name: {metric.field: np.empty(draws) for metric in on} for name in scores}
+    for name, s in scores.items():
+        for index, rows in enumerate(picked):
+            part = s.take(rows.known, rows.unknown)
+            for metric in on:
+                value, _ = metric.measure(part)
+                values[name][metric.field][index] = np.nan if value is None else value
+    return values
+
+
+def compare_drawn(
+    values: Values,
+    reference: str = "ghost",
+    share: float = 0.0,
+    alpha: float = ALPHA,
+    variants: Collection[str] = (),
+) -> list[Comparison]:
+    """Test every method against the reference on each metric.
+
+    Parameters
+    ----------
+    values : mapping from method to mapping from metric to array of shape [J]
+        As `measure_draws` gives them: paired.
+    reference : str, default "ghost"
+    share : float, default 0
+        The share of the rows that each draw takes, for `paired_test`.
+    alpha : float, default 0.05
+        Level at which a corrected p-value is called significant.
+    variants : collection of str, optional
+        Methods that are variants of the reference and no rivals of it: they do not count in the correction for the
+        rivals, and are corrected among themselves.
+
+    Returns
+    -------
+    list of Comparison
+        In order of methods, then of metrics.
+    """
+    if reference not in values:
+        raise ValueError(f"reference method {reference!r} is not among {', '.join(values)}")
+    theirs = values[reference]
+    others = [name for name in values if name != reference]
+    tests = {
+        (name, field): paired_test(values[name][field], theirs[field], share) for name in others for field in theirs
+    }
+    corrected: dict[tuple[str, str], float] = {}
+    for family in ([n for n in others if n not in variants], [n for n in others if n in variants]):
+        for field in theirs if family else ():
+            corrections = bonferroni([tests[name, field][1] for name in family])
+            corrected |= {(name, field): p for name, p in zip(family, corrections, strict=True)}
+    comparisons = []
+    for name in others:
+        for field in theirs:
+            t, p, note = tests[name, field]
+            mean, reference_mean = mean_of(values[name][field]), mean_of(theirs[field])
+            comparisons.append(
+                Comparison(
+                    method=name,
+                    reference=reference,
+                    metric=field,
+                    mean=mean,
+                    reference_mean=reference_mean,
+                    difference=None if mean is None or reference_mean is None else mean - reference_mean,
+                    t=t,
+                    p=p,
+                    p_bonferroni=corrected[name, field],
+                    significant=corrected[name, field] < alpha,
+                    note=note,
+                )
+            )
+    return comparisons
 
 
 def compare(
@@ -133,59 +234,22 @@ def compare(
     size: int = SIZE,
     seed: int = 0,
     alpha: float = ALPHA,
+    on: Sequence[Metric] | None = None,
+    variants: Collection[str] = (),
 ) -> list[Comparison]:
-    """Test every method against the reference on AUROC, AUOSCR and FPR95.
-
-    Parameters
-    ----------
-    scores : mapping from method to OpenSetScores
-        Of the same knowns and unknowns in the same order.
-    reference : str, default "ghost"
-    draws, size, seed : int, default 10, 1000, 0
-    alpha : float, default 0.05
-        Level at which a corrected p-value is called significant.
-
-    Returns
-    -------
-    list of Comparison
-        In order of methods, then of metrics.
-    """
+    """`measure_draws` and then `compare_drawn`: test every method against the reference."""
     if reference not in scores:
         raise ValueError(f"reference method {reference!r} is not among {', '.join(scores)}")
-    shapes = {name: (len(s.known), len(s.unknown)) for name, s in scores.items()}
-    knowns, unknowns = shapes[reference]
-    for name, shape in shapes.items():
-        if shape != (knowns, unknowns):
-            raise ValueError(f"{name} has {shape} knowns and unknowns, {reference} has {(knowns, unknowns)}")
-    rivals = [name for name in scores if name != reference]
-    picked = draw(knowns, unknowns, draws, size, seed)
-    values = {name: {metric: np.empty(draws) for metric in METRICS} for name in scores}
-    for name, s in scores.items():
-        for index, rows in enumerate(picked):
-            part = s.take(rows.known, rows.unknown)
-            for metric, function in METRICS.items():
-                values[name][metric][index] = function(part)
+    values = measure_draws(scores, draws, size, seed, on)
+    share = max(share_drawn(len(rows), size) for rows in (scores[reference].known, scores[reference].unknown))
+    return compare_drawn(values, reference, share, alpha, variants)
 
-    share = max(share_drawn(knowns, size), share_drawn(unknowns, size))
-    comparisons = []
-    for name in rivals:
-        for metric in METRICS:
-            mine, theirs = values[name][metric], values[reference][metric]
-            t, p, note = paired_test(mine, theirs, share)
-            corrected = min(1.0, p * len(rivals))
-            comparisons.append(
-                Comparison(
-                    method=name,
-                    reference=reference,
-                    metric=metric,
-                    mean=float(mine.mean()),
-                    reference_mean=float(theirs.mean()),
-                    difference=float(mine.mean() - theirs.mean()),
-                    t=t,
-                    p=p,
-                    p_bonferroni=corrected,
-                    significant=corrected < alpha,
-                    note=note,
-                )
-            )
-    return comparisons
+
+def mean_of(values: npt.NDArray[np.float64]) -> float | None:
+    """The mean over draws; None where the metric is not defined on one of them."""
+    return None if np.isnan(values).any() else float(values.mean())
+
+
+def std_of(values: npt.NDArray[np.float64]) -> float | None:
+    """The standard deviation over draws, with J − 1; None where the metric is not defined on one of them."""
+    return None if len(values) < 2 or np.isnan(values).any() else float(values.std(ddof=1))

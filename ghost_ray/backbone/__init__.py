@@ -7,7 +7,19 @@
 
 from __future__ import annotations
 
+from ghost_ray.backbone.cpu_bf16 import ensure_bf16
+from ghost_ray.backbone.facts import NetworkFacts, network_facts
 from ghost_ray.backbone.network import PRECISIONS, Backbone, load_backbone
-from ghost_ray.backbone.presets import PRESETS, Preset
+from ghost_ray.backbone.presets import PRESETS, Preset, published_accuracy
 
-__all__ = ["PRECISIONS", "PRESETS", "Backbone", "Preset", "load_backbone"]
+__all__ = [
+    "PRECISIONS",
+    "PRESETS",
+    "Backbone",
+    "NetworkFacts",
+    "Preset",
+    "ensure_bf16",
+    "load_backbone",
+    "network_facts",
+    "published_accuracy",
+]

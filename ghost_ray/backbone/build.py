@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import re
 import socket
-import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ghost_ray.backbone.presets import PRESETS, Preset
+from ghost_ray.backbone.torchvision_models import PREFIX, build_torchvision
 from ghost_ray.backbone.weights import classes_in, fit_state, read_state
 from ghost_ray.errors import InputError, nearest, one_line
+from ghost_ray.plugins import Plugin, import_object, is_importable, plugins
 
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")
 
 
 def build(name: str, weights: str | None) -> torch.nn.Module:
     """The module `name` stands for, in evaluation mode on the CPU, with its weights loaded."""
-    if _FACTORY.fullmatch(name) and not name.startswith(_HUBS):
-        model = _from_factory(name)
-        if weights is not None:
-            fit_state(model, read_state(weights), weights)
+    preset = PRESETS.get(name) or Preset(name)
+    added = _added()
+    if preset.architecture.startswith(PREFIX):
+        model = build_torchvision(preset.architecture, weights, name)
+    elif is_importable(name) and not name.startswith(_HUBS):
+        model = _own(name, lambda: import_object(name), weights)
+    elif name in added:
+        model = _own(name, _plugin_factory(added[name]), weights)
     else:
-        model = _from_timm(name, weights)
+        model = _from_timm(name, preset, weights)
     return model.eval().requires_grad_(False)
 
 
-def _from_timm(name: str, weights: str | None) -> torch.nn.Module:
-    preset = PRESETS.get(name) or Preset(name)
+def _added() -> dict[str, Plugin]:
+    """The networks of installed packages."""
+    return {plugin.name: plugin for plugin in plugins("networks")}
+
+
+def _from_timm(name: str, preset: Preset, weights: str | None) -> torch.nn.Module:
     if not preset.architecture.startswith(_HUBS):
         _check_name(name, preset)
     if weights is None:
@@ -58,19 +63,21 @@ def _check_name(name: str, preset: Preset) -> None:
 
     architecture, _, tag = preset.architecture.partition(".")
     if not timm.is_model(architecture):
-        hint = nearest(name, [*timm.list_models(), *PRESETS]) or "timm.list_models() names them all"
-        allowed = "a timm name, hf-hub:…, package.module:factory or one of " + ", ".join(PRESETS)
-        raise InputError("--model", name, f"is no network known here ({allowed})", hint)
+        hint = nearest(name, [*timm.list_models(), *PRESETS, *_added()]) or "timm.list_models() names them all"
+        allowed = (
+            f"a timm name, {PREFIX}NAME, hf-hub:…, package.module:factory or one of {', '.join([*PRESETS, *_added()])}"
+        )
+        raise InputError("model", name, f"is no network known here ({allowed})", hint)
     try:
         get_pretrained_cfg(preset.architecture)
     except RuntimeError as error:
-        hint = nearest(name, timm.list_pretrained(f"{architecture}.*")) or f"--model {architecture}"
-        raise InputError("--model", name, f"timm knows no weights {tag!r} for {architecture}", hint) from error
+        hint = nearest(name, timm.list_pretrained(f"{architecture}.*")) or f"`model={architecture}`"
+        raise InputError("model", name, f"timm knows no weights {tag!r} for {architecture}", hint) from error
 
 
 def _pretrained(name: str, preset: Preset) -> torch.nn.Module:
     if preset.published:
-        raise InputError("--model", name, "has no fine-tuned weights on timm's hub", f"--weights {preset.published}")
+        raise InputError("model", name, "has no fine-tuned weights on timm's hub", f"`weights`: {preset.published}")
     return _create(name, preset.architecture, pretrained=True, **preset.options)
 
 
@@ -100,7 +107,7 @@ def _create(name: str, architecture: str, **options: Any) -> torch.nn.Module:
     except Exception as error:  # hub clients, sockets, caches and architectures each have their own types
         wanted = "its published weights cannot be had" if options["pretrained"] else "it cannot be built"
         problem = f"{wanted}: {one_line(error, 160)}"
-        raise InputError("--model", name, problem, "pass --weights FILE with a local copy") from error
+        raise InputError("model", name, problem, "pass `weights=FILE` with a local copy") from error
 
 
 def _classifier_name(architecture: str) -> object:
@@ -112,19 +119,24 @@ def _classifier_name(architecture: str) -> object:
     return config.classifier if config is not None else None
 
 
-def _from_factory(name: str) -> torch.nn.Module:
-    module_name, _, attribute = name.partition(":")
-    # `python -m` and console scripts do not both put the working folder on the path; a user's file lies there.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+def _own(name: str, find: Callable[[], Any], weights: str | None) -> torch.nn.Module:
+    """A network of somebody's own, by the factory that ``find`` gives."""
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        model = found()
+        model = find()()
     except Exception as error:  # a user's own code may raise anything
         problem = f"the factory failed: {type(error).__name__}: {one_line(error, 160)}"
-        raise InputError("--model", name, problem, "package.module:factory, callable without arguments") from error
+        raise InputError("model", name, problem, "package.module:factory, callable without arguments") from error
     if not isinstance(model, torch.nn.Module):
-        raise InputError("--model", name, f"the factory returned a {type(model).__name__}, not a torch.nn.Module")
+        raise InputError("model", name, f"the factory returned a {type(model).__name__}, not a torch.nn.Module")
+    if weights is not None:
+        fit_state(model, read_state(weights), weights)
     return model
+
+
+def _plugin_factory(plugin: Plugin) -> Callable[[], Any]:
+    import timm
+
+    if plugin.name in PRESETS or timm.is_model(plugin.name):
+        owner = "a preset" if plugin.name in PRESETS else "a network of timm"
+        raise InputError("model", plugin.name, f"is {owner} and a network of the package {plugin.package}")
+    return plugin.load

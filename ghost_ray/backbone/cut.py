@@ -64,7 +64,7 @@ def _refuse_known_shapes(model: nn.Module, name: str) -> None:
     if isinstance(classifier, (tuple, list, nn.ModuleList)):
         raise _not_linear(name, f"it has {len(classifier)} heads, whose outputs are combined")
     if classifier is None or isinstance(classifier, nn.Identity):
-        raise InputError("--model", name, "has no classifier (num_classes = 0)", "choose weights with a head")
+        raise InputError("model", name, "has no classifier (num_classes = 0)", "choose weights with a head")
     if isinstance(classifier, nn.Conv2d):
         raise _not_linear(name, "its classifier is a convolution (Conv2d)")
 
@@ -81,15 +81,15 @@ def _run_and_find(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[tor
             logits = model(probe)
     except Exception as error:
         problem = f"fails on a batch of shape {list(probe.shape)}: {one_line(error, 120)}"
-        raise InputError("--model", name, problem, "does its preprocessing fit?") from error
+        raise InputError("model", name, problem, "does its preprocessing fit?") from error
     finally:
         for hook in hooks:
             hook.remove()
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
         shown = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InputError("--model", name, f"returns {shown} for a batch, not logits [batch, classes]")
+        raise InputError("model", name, f"returns {shown} for a batch, not logits [batch, classes]")
     if not torch.isfinite(logits).all():
-        raise InputError("--model", name, "returns non-finite logits for random pixels", "are the weights whole?")
+        raise InputError("model", name, "returns non-finite logits for random pixels", "are the weights whole?")
     if not executed:
         raise _not_linear(name, "it runs no torch.nn.Linear at all")
     head_name, head = executed[-1]
@@ -100,4 +100,4 @@ def _run_and_find(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[tor
 
 
 def _not_linear(name: str, reason: str) -> InputError:
-    return InputError("--model", name, f"its head is not linear: {reason}", "GHOST needs logits = W·embedding + b")
+    return InputError("model", name, f"its head is not linear: {reason}", "GHOST needs logits = W·embedding + b")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ghost_ray.backbone.build import build
+from ghost_ray.backbone.cpu_bf16 import ensure_bf16
 from ghost_ray.backbone.cut import cut_at_head
 from ghost_ray.backbone.preprocessing import Transform, input_shape, own_preprocessing
 from ghost_ray.backbone.weights import fingerprint
 from ghost_ray.errors import InputError, one_line
+from ghost_ray.rows import Head
 
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -87,15 +89,22 @@ class Backbone:
         return layer.requires_grad_(False)
 
     @property
-    def head(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weight [K, D] and bias [K] of the last layer, float32; a layer without bias has zeros."""
-        return self._weight.cpu().numpy(), self._bias.cpu().numpy()
+    def head(self) -> Head:
+        """The last layer as arrays; a layer without bias has zeros."""
+        return Head(self._weight.cpu().numpy(), self._bias.cpu().numpy())
 
     @cached_property
     def weights_sha256(self) -> str:
         """Fingerprint of the whole network's tensors, head included, `restrict` not considered."""
         head = {f"{self.head_name}.{key}": value for key, value in self._full_head.state_dict().items()}
         return fingerprint(self._body.state_dict() | head)
+
+    def require_weights(self, sha256: str, given: str) -> None:
+        """Refuse to be another network than the one that a plan was made with."""
+        if self.weights_sha256 != sha256:
+            here = socket.gethostname()
+            problem = f"{here} reads other tensors ({self.weights_sha256[:12]}) than the plan ({sha256[:12]})"
+            raise InputError("weights", given, problem, "have the same weights on all nodes, then run it again")
 
     @torch.inference_mode()
     def embed(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,11 +142,12 @@ def load_backbone(
     Parameters
     ----------
     model : str or Module
-        A timm name, ``hf-hub:…``, a preset (:data:`~ghost_ray.backbone.PRESETS`) or ``package.module:factory``,
-        a callable without arguments that returns a Module. A Module itself is copied and left as it is.
+        A timm name, ``hf-hub:…``, ``torchvision:NAME`` or ``torchvision:NAME:WEIGHTS``, a preset
+        (:data:`~ghost_ray.backbone.PRESETS`) or ``package.module:factory``, a callable without arguments that
+        returns a Module. A Module itself is copied and left as it is.
     weights : str, optional
-        Local ``.safetensors`` or ``.pth``/``.pt``/``.bin`` (read as weights only). Without it, timm's published
-        weights, or what the factory returns.
+        ``.safetensors`` or ``.pth``/``.pt``/``.bin`` (read as weights only), local or on an object store. Without
+        it, the published weights of timm or torchvision, or what the factory returns.
     device : str, optional
         Default: ``cuda`` where there is one, else ``cpu``.
     precision : {'fp32', 'bf16', 'fp16'}
@@ -179,14 +189,16 @@ def load_backbone(
 
 def _device(device: str | None, precision: str) -> torch.device:
     if precision not in PRECISIONS:
-        raise InputError("--precision", precision, f"is not one of {', '.join(PRECISIONS)}")
+        raise InputError("precision", precision, f"is not one of {', '.join(PRECISIONS)}")
     try:
         where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=where)
     except (RuntimeError, AssertionError) as error:
-        raise InputError("--device", device, f"cannot be used: {one_line(error, 120)}", "cpu or cuda") from error
+        raise InputError("device", device, f"cannot be used: {one_line(error, 120)}", "cpu or cuda") from error
     if where.type == "cpu" and precision == "fp16":
-        raise InputError("--precision", precision, "is for GPUs; this process runs on the CPU", "bf16 or fp32")
+        raise InputError("precision", precision, "is for GPUs; this process runs on the CPU", "bf16 or fp32")
+    if where.type == "cpu" and precision == "bf16":
+        ensure_bf16()
     return where
 
 
@@ -197,5 +209,5 @@ def _kept_classes(restrict: Sequence[int] | None, classes: int, where: torch.dev
     wrong = [index for index in kept if not 0 <= index < classes]
     if wrong or not kept or len(set(kept)) != len(kept):
         shown = wrong[:5] or kept[:5]
-        raise InputError("--restrict", shown, f"wants distinct classes from 0 to {classes - 1}, at least one")
+        raise InputError("restrict", shown, f"wants distinct classes from 0 to {classes - 1}, at least one")
     return torch.tensor(kept, device=where)

@@ -36,13 +36,13 @@ def own_preprocessing(model: torch.nn.Module, name: str) -> tuple[Transform, dic
     config = config.to_dict() if hasattr(config, "to_dict") else config
     if not isinstance(config, dict) or "input_size" not in config:
         raise InputError(
-            "--model",
+            "model",
             name,
             "does not say how its images are prepared",
             "give the module an attribute `transform` (PIL image → tensor) or a dict `pretrained_cfg` with"
             " input_size, mean, std, crop_pct and interpolation",
         )
-    settings: dict[str, Any] = resolve_data_config(pretrained_cfg=config)  # type: ignore[no-untyped-call]
+    settings: dict[str, Any] = resolve_data_config(pretrained_cfg=config)
     description = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
     return create_transform(**settings, is_training=False), description
 
@@ -51,5 +51,5 @@ def input_shape(transform: Transform, name: str) -> tuple[int, ...]:
     """Shape [3, H, W] of what `transform` makes of a picture."""
     made = transform(Image.new("RGB", (320, 240)))
     if not isinstance(made, torch.Tensor) or made.ndim != 3:
-        raise InputError("--model", name, "its transform does not make a tensor [3, H, W] of a picture")
+        raise InputError("model", name, "its transform does not make a tensor [3, H, W] of a picture")
     return tuple(made.shape)

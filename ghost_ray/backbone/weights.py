@@ -5,42 +5,44 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from ghost_ray.errors import InputError, one_line
+from ghost_ray.files.checkpoints import checkpoint_kind
+from ghost_ray.files.copies import local_copy
+from ghost_ray.files.torch_files import load_torch_file
 
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-
+_NESTED = ("state_dict_ema", "model_ema", "state_dict", "model")
 State = dict[str, torch.Tensor]
 
 
-def read_state(path: str) -> State:
-    """The state dict in a `.safetensors`, `.pth`, `.pt` or `.bin` file.
+def read_state(uri: str) -> State:
+    """The state dict in a checkpoint of PyTorch or of safetensors, whatever the file is called.
+
+    A remote file is fetched once per machine.
 
     A dict nested under ``state_dict_ema``, ``model_ema``, ``state_dict`` or ``model`` (in that order, timm's) is
     taken out, and the prefixes of distributed training and of `torch.compile` are stripped.
     """
-    from timm.models import load_state_dict
+    from timm.models import clean_state_dict
 
-    if not os.path.isfile(path):
-        problem = "is a folder" if os.path.isdir(path) else "does not exist"
-        raise InputError("--weights", path, problem, f"a local file ending in {', '.join(SUFFIXES)}")
-    if Path(path).suffix not in SUFFIXES:
-        raise InputError("--weights", path, f"is not one of {', '.join(SUFFIXES)}")
+    kind, path = checkpoint_kind(uri), local_copy(uri, "weights")
     try:
-        state = load_state_dict(path, device="cpu", weights_only=True)
+        whole: Any = load_file(path) if kind == "safetensors" else load_torch_file(path)
+        nested = [whole[name] for name in _NESTED if isinstance(whole.get(name), dict)]
+        state: State = clean_state_dict(nested[0] if nested else whole)
     except Exception as error:  # a rotten file ends in any of a dozen types, none of them documented
-        problem = f"cannot be read as weights alone: {one_line(error, 160)}"
-        raise InputError("--weights", path, problem, "save the state dict as .safetensors") from error
+        raise InputError("weights", uri, one_line(error, 200), "save the state dict as .safetensors") from error
     others = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if others or not state:
         found = f"holds {others[0]!r}, which is no tensor" if others else "holds no tensor"
         hint = "a state dict, alone or under 'model', 'state_dict' or 'model_ema'"
-        raise InputError("--weights", path, found, hint)
+        raise InputError("weights", uri, found, hint)
     return state
 
 
@@ -48,9 +50,10 @@ def classes_in(state: Mapping[str, torch.Tensor], classifier: object) -> int | N
     """Rows of the last layer in a state dict: by the network's name for it, or by the customary names."""
     own_names = classifier if isinstance(classifier, tuple) else (classifier,)
     for name in (*own_names, "head.fc", "head", "fc", "classifier"):
-        weight = state.get(f"{name}.weight")
-        if weight is not None and weight.ndim > 1:
-            return int(weight.shape[0])
+        # A prefix is that of something larger, which the network was a part of.
+        found = [value for key, value in state.items() if f".{key}".endswith(f".{name}.weight") and value.ndim > 1]
+        if len(found) == 1:
+            return int(found[0].shape[0])
     return None
 
 
@@ -61,6 +64,7 @@ def fit_state(model: torch.nn.Module, state: State, path: str) -> None:
     consulted for tensors of the wrong shape, since it would resample them for another image size unasked.
     """
     own = model.state_dict()
+    state = _without_prefix(state, own)
     reshaped = [
         f"{name} is {_shape(value)}, the network's {_shape(own[name])}"
         for name, value in state.items()
@@ -75,8 +79,18 @@ def fit_state(model: torch.nn.Module, state: State, path: str) -> None:
     misfits = reshaped or sorted(missing) + sorted(foreign)
     if misfits:
         shown = "; ".join(misfits[:4]) + (f"; and {len(misfits) - 4} more" if len(misfits) > 4 else "")
-        raise InputError("--weights", path, f"do not fit the network: {shown}", "is --model the right one?")
+        raise InputError("weights", path, f"do not fit the network: {shown}", "is `model` the right one?")
     model.load_state_dict(state, strict=False)
+
+
+def _without_prefix(state: State, own: Mapping[str, torch.Tensor]) -> State:
+    """The state of a network that was a part of something larger, such as a Lightning module's ``model.``."""
+    first = next(iter(own), "")
+    for name in state:
+        prefix = name.removesuffix(first)
+        if prefix != name and prefix.endswith(".") and all(key.startswith(prefix) for key in state):
+            return {key.removeprefix(prefix): value for key, value in state.items()}
+    return state
 
 
 def fingerprint(state: Mapping[str, torch.Tensor]) -> str:
@@ -96,9 +110,9 @@ def fingerprint(state: Mapping[str, torch.Tensor]) -> str:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _renamed(rename: object, state: State, model: torch.nn.Module) -> State:
+def _renamed(rename: Callable[[State, torch.nn.Module], State], state: State, model: torch.nn.Module) -> State:
     try:
-        return dict(rename(dict(state), model))  # type: ignore[operator]
+        return dict(rename(dict(state), model))
     except Exception:  # foreign names can break the renaming; the misfits are then told in the file's own names
         return state
 

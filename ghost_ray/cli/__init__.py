@@ -5,26 +5,32 @@ Torch and Ray are imported by the jobs when they run, never here: help and wrong
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from ghost_ray import __version__
+from ghost_ray.cli.catalogues import listings
 from ghost_ray.cli.commands import COMMANDS, GROUPS, Command
 from ghost_ray.cli.options import given, parameters, shared_parameters
+from ghost_ray.cli.wording import describe
 from ghost_ray.config import build
-from ghost_ray.errors import GateFailed, GhostRayError, nearest, one_line, redact
+from ghost_ray.errors import GateFailed, GhostRayError, InputError, nearest, one_line, redact
+from ghost_ray.progress import quietly
 
 _INTERRUPTED = 130
 _TERMINATED = 143
+_COMPLETION = "_GHOST_RAY_COMPLETE"  # set by a shell that asks for completions, which end with SystemExit
+_SETTINGS = {name for command in COMMANDS.values() for name in command.settings.model_fields}
 
 
 class _Group(click.Group):
@@ -54,19 +60,66 @@ class _JobCommand(click.Command):
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )
 
-    def _call(self, config_file: str | None, as_json: bool, **options: Any) -> None:
-        config = build(self._command.settings, given(options), config_file)
-        module, function = self._command.run.split(":")
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, and after them what their values may be where a catalogue says so."""
+        super().format_options(ctx, formatter)
+        for title, rows in listings(self._command.settings):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def _call(self, config_file: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
+        # With --json the answer of a scheduled command is all it prints: it holds the result as well.
+        shows = not (as_json and self._command.answer)
         try:
-            result = getattr(importlib.import_module(module), function)(config)
-        except GateFailed as refusal:
-            if refusal.result is not None:
-                print_result(self._full_name, refusal.result, as_json)
+            with quietly() if quiet else contextlib.nullcontext():
+                result = self._run(config_file, options)
+            if shows:
+                print_result(self._full_name, result, as_json)
+            self._end_with_answer(result, 0)
+        except GhostRayError as error:
+            if isinstance(error, GateFailed) and error.result is not None and shows:
+                print_result(self._full_name, error.result, as_json)
+            self._end_with_answer(error, error.exit_code)
+            raise _Told(describe(error, self._command.settings, _SETTINGS), error.exit_code) from None
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self._end_with_answer(error, _exit_code(error))
             raise
-        print_result(self._full_name, result, as_json)
+
+    def _run(self, config_file: str | None, options: dict[str, Any]) -> Any:
+        try:
+            config = build(self._command.settings, given(options), config_file)
+        except InputError as error:
+            raise InputError(error.field, error.value, error.problem, error.hint or "see --help") from None
+        return _named(self._command.run)(config)
+
+    def _end_with_answer(self, ended: object, exit_code: int) -> None:
+        if self._command.answer:
+            answer = _named(self._command.answer)(ended, exit_code)
+            click.echo(json.dumps(answer, allow_nan=False, ensure_ascii=False))
 
 
-def print_result(command: str, result: dict[str, Any], as_json: bool) -> None:
+def _named(place: str) -> Any:
+    """What ``module:function`` names."""
+    module, function = place.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _exit_code(error: BaseException) -> int:
+    """What the process ends with after an error that is none of ours."""
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED
+    return _TERMINATED if isinstance(error, SystemExit) else 1
+
+
+class _Told(Exception):
+    """What a command's user is told, in the words of the command line."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def print_result(command: str, result: Mapping[str, object], as_json: bool) -> None:
     """Print a command's result: for programs as JSON, for people as text."""
     if as_json:
         click.echo(json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False))
@@ -116,12 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = stop.exit_code
     except click.ClickException as error:
         code = _fail(words, error.format_message(), 2)
-    except GhostRayError as error:
+    except _Told as error:
         code = _fail(words, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _fail(words, "interrupted; nothing half-finished was published", _INTERRUPTED)
     except SystemExit:
-        code = _TERMINATED
+        code = 0 if _COMPLETION in os.environ else _TERMINATED
     except BrokenPipeError:
         sys.stderr.close()
         code = 1
@@ -147,7 +200,7 @@ def _leave_at_once(code: int) -> NoReturn:
     Libraries take seconds to wind down, and a KeyboardInterrupt inside code that came as a string makes Python die of
     the signal, whatever exit code it was given.
     """
-    from ghost_ray.runtime import kill_descendants
+    from ghost_ray.cluster import kill_descendants
 
     kill_descendants()
     sys.stderr.flush()

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from ghost_ray.config import Metavar, Positional, flag, is_nested
+from ghost_ray.cli.completion import completer
+from ghost_ray.cli.wording import flag
+from ghost_ray.config import Metavar, Positional, is_nested
 
 # Options that say how the job runs rather than what it does; they stand last in --help.
-_LAST = ("overwrite", "address", "num_cpus")
+_LAST = ("verify", "overwrite", "address", "num_cpus")
 
 
 def parameters(kind: type[BaseModel]) -> list[click.Parameter]:
@@ -35,6 +36,7 @@ def shared_parameters() -> list[click.Parameter]:
     return [
         click.Option(["--config", "config_file"], metavar="FILE", help="YAML file with settings; options override it."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object on stdout."),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Print the result alone, without progress."),
     ]
 
 
@@ -44,9 +46,14 @@ def _is_positional(info: FieldInfo) -> bool:
 
 def _argument(name: str, info: FieldInfo) -> click.Argument:
     many = info.annotation is not str
+    word = _metavar(info, name) + ("..." if many else "")
     # Not required by click: a config file may give it; pydantic says so where nothing does.
     return click.Argument(
-        [name], required=False, nargs=-1 if many else 1, metavar=_metavar(info, name) + ("..." if many else "")
+        [name],
+        required=False,
+        nargs=-1 if many else 1,
+        metavar=word if info.is_required() else f"[{word}]",
+        shell_complete=completer(info, []),
     )
 
 
@@ -57,7 +64,13 @@ def _option(kind: type[BaseModel], name: str, info: FieldInfo) -> click.Option:
         if info.default is True:
             return click.Option([f"{word}/--no-{word[2:]}", name], default=None, help=text)
         return click.Option([word, name], is_flag=True, flag_value=True, default=None, help=text)
-    return click.Option([word, name], multiple=_is_many(info), metavar=_metavar(info, name), help=text)
+    return click.Option(
+        [word, name],
+        multiple=_is_many(info),
+        metavar=_metavar(info, name),
+        help=text,
+        shell_complete=completer(info, _choices(info.annotation)),
+    )
 
 
 def _is_many(info: FieldInfo) -> bool:
@@ -87,8 +100,8 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 def _help(info: FieldInfo) -> str:
     text = info.description or ""
     if info.is_required():
-        return f"{text}  [needed]"
-    if info.default is None or isinstance(info.default, bool | dict) or info.default is PydanticUndefined:
+        return f"{text}  [required]"
+    if info.default is None or isinstance(info.default, bool | dict) or info.default_factory is not None:
         return text
     default = ",".join(info.default) if isinstance(info.default, tuple) else info.default
     return f"{text}  [default: {default}]"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
 from ghost_ray.errors import one_line
 
-Result = dict[str, Any]
-_RENDERERS: dict[str, Callable[[Result, Console], None]] = {}
+if TYPE_CHECKING:  # the jobs import Ray and torch, which would make every message wait
+    from ghost_ray.jobs.evaluate.findings import EvaluateResult
+    from ghost_ray.jobs.extract.extract_job import ExtractResult
+    from ghost_ray.jobs.importing.import_job import ImportResult
+    from ghost_ray.jobs.score import ScoreResult
+    from ghost_ray.report import ReportResult
+
+Shown = TypeVar("Shown")
+_RENDERERS: dict[str, Callable[[Any, Console], None]] = {}
 
 
-def renders(command: str) -> Callable[[Callable[[Result, Console], None]], Callable[[Result, Console], None]]:
+def renders(command: str) -> Callable[[Callable[[Shown, Console], None]], Callable[[Shown, Console], None]]:
     """Register the function that shows a command's result."""
 
-    def register(function: Callable[[Result, Console], None]) -> Callable[[Result, Console], None]:
+    def register(function: Callable[[Shown, Console], None]) -> Callable[[Shown, Console], None]:
         _RENDERERS[command] = function
         return function
 
@@ -31,34 +38,43 @@ def plain(value: object) -> str:
     return escape(one_line(value, 1000))
 
 
+def print_notes(notes: list[str], console: Console) -> None:
+    """What a reader of the result should know, a line each."""
+    for note in notes:
+        console.print(f"Note: {plain(note)}")
+
+
 def percent(value: float | None) -> str:
     """0.0279 → 2.79 %."""
     return "–" if value is None else f"{100 * value:.2f} %"
 
 
-def render(command: str, result: Result) -> None:
+def render(command: str, result: Mapping[str, object]) -> None:
     """Show a result on stdout."""
-    from ghost_ray.cli import show_demo, show_fit, show_registry  # noqa: F401 - they register their renderers
+    from ghost_ray.cli import show_demo, show_fit, show_registry, show_study  # noqa: F401 - they register their renderers
 
     # A person reads lines that end between words; a file or another program gets each sentence whole.
     _RENDERERS[command](result, Console(highlight=False, soft_wrap=not sys.stdout.isatty()))
 
 
 @renders("import")
-def _import(result: Result, console: Console) -> None:
+def _import(result: ImportResult, console: Console) -> None:
     accuracy = "" if result["accuracy"] is None else f", closed-set accuracy {percent(result['accuracy'])}"
     head = "with" if result["head"] else "without"
     console.print(
         f"{result['rows']:,} rows (K={result['classes']}, D={result['dimensions']}, {head} a linear head{accuracy}) "
         f"→ [bold]{plain(result['store'])}[/]"
     )
+    if result["unknown_store"]:
+        console.print(f"{result['unknown_rows']:,} rows without a class → [bold]{plain(result['unknown_store'])}[/]")
+    print_notes(result["notes"], console)
 
 
 @renders("evaluate")
-def _evaluate(result: Result, console: Console) -> None:
+def _evaluate(result: EvaluateResult, console: Console) -> None:
     from rich.table import Table
 
-    from ghost_ray.evaluate.tables import grids
+    from ghost_ray.jobs.evaluate.result_tables import grids
 
     sets = ", ".join(f"{name} {rows:,}" for name, rows in result["unknowns"].items())
     console.print(
@@ -81,13 +97,12 @@ def _evaluate(result: Result, console: Console) -> None:
                 shown = [" ".join(f"[bold]{v.text}[/]" if v.best else v.text for v in cell) for cell in cells[part]]
                 table.add_row(plain(name), *shown)
             console.print(table)
-    for note in result["notes"]:
-        console.print(f"Note: {plain(note)}")
+    print_notes(result["notes"], console)
     console.print(f"→ [bold]{plain(result['evaluation'])}[/]")
 
 
 @renders("score")
-def _score(result: Result, console: Console) -> None:
+def _score(result: ScoreResult, console: Console) -> None:
     share = result["accepted"] / result["rows"] if result["rows"] else None
     console.print(f"{result['accepted']:,} of {result['rows']:,} accepted ([bold]{percent(share)}[/])")
     chosen = f", share {result['share']} of {result['store']}" if "share" in result else ""
@@ -104,12 +119,13 @@ def _score(result: Result, console: Console) -> None:
     if result["classes_without_gaussian"]:
         names = result["classes_without_gaussian"]
         shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        console.print(f"Without a Gaussian, always rejected: {len(names)} classes ({plain(shown)})")
+        console.print(f"Classes without a Gaussian, always rejected: {len(names):,} ({plain(shown)})")
+    print_notes(result["notes"], console)
     console.print(f"→ [bold]{plain(result['scores'])}[/]")
 
 
 @renders("extract")
-def _extract(result: Result, console: Console) -> None:
+def _extract(result: ExtractResult, console: Console) -> None:
     accuracy = "" if result["accuracy"] is None else f", closed-set accuracy {percent(result['accuracy'])}"
     rate = "" if result["images_per_second"] is None else f", {result['images_per_second']:,.1f} images/s"
     console.print(
@@ -120,10 +136,11 @@ def _extract(result: Result, console: Console) -> None:
     console.print(f"time spent over all workers: {spent}")
     if result["failures"]:
         console.print(f"{result['failures']:,} images failed: {plain(result['store'])}/failures.parquet")
+    print_notes(result["notes"], console)
 
 
 @renders("report")
-def _report(result: Result, console: Console) -> None:
+def _report(result: ReportResult, console: Console) -> None:
     for sentence in result["verdict"]:
         console.print(plain(sentence))
     for folder in result["unfinished"]:

@@ -6,16 +6,25 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
+from ghost_ray.cluster import named_cluster
 from ghost_ray.config import AuditConfig, DemoConfig, EvaluateConfig, ExtractConfig, FitConfig, ReportConfig
 from ghost_ray.errors import InputError
 from ghost_ray.files import OutputFolder, is_local
-from ghost_ray.manifest import Data, Manifest, Network, provenance, write_manifest
+from ghost_ray.files.manifest import Data, Manifest, Network, provenance, write_manifest
 from ghost_ray.progress import say
-from ghost_ray.runtime import ray_session
+
+if TYPE_CHECKING:
+    from ghost_ray.jobs.audit.audit_job import AuditResult
+    from ghost_ray.jobs.evaluate.findings import EvaluateResult
+    from ghost_ray.jobs.extract.extract_job import ExtractResult
+    from ghost_ray.jobs.fit import FitResult
+    from ghost_ray.jobs.study.study_job import StudyResult
 
 _UNFINISHED = ".unfinished"
+NETWORK = "ghost_ray.demo.digits:network"
+UNKNOWN = "digits-6-9"
 
 
 class DemoManifest(Manifest):
@@ -24,26 +33,46 @@ class DemoManifest(Manifest):
     kind: Literal["demo"] = "demo"
 
 
-def run(config: DemoConfig) -> dict[str, Any]:
-    """Run extract, fit, audit, evaluate and report on handwritten digits; returns what each of them returned."""
-    # Imported here, not above: the jobs pull in Ray, and a wrong --out must be told at once.
-    from ghost_ray import audit, evaluate, extract, fit, report
-    from ghost_ray.demo import digits
+class JobResults(TypedDict):
+    """What each job of the demo returned."""
 
+    extract: dict[str, ExtractResult]  # by part of the data
+    fit: FitResult
+    audit: AuditResult
+    evaluate: EvaluateResult
+    study: StudyResult
+
+
+class DemoResult(JobResults):
+    """What ``demo`` returns."""
+
+    out: str
+    report: str
+
+
+def run(config: DemoConfig) -> DemoResult:
+    """Run extract, fit, audit, evaluate, study and report on handwritten digits; returns what each of them returned."""
+    # Imported here, not above: the jobs pull in Ray, and a wrong --out must be told at once.
+    from ghost_ray import report
+    from ghost_ray.demo import digits
+    from ghost_ray.jobs import audit, evaluate, extract, fit
+
+    evaluate.named_methods(config.methods)  # a wrong one must not be told after a minute's work
     with _folder(config) as out:
         images, weights = os.path.join(out, "images"), os.path.join(out, "network", "weights.safetensors")
         counts = digits.write_images(images)
         say("demo: " + ", ".join(f"{count} {part} images" for part, count in counts.items()) + f" in {images}")
-        digits.train(images, weights)
+        early = os.path.join(out, "network", "early.safetensors")
+        digits.train(images, weights, early)
         stores = {part: os.path.join(out, "stores", part) for part in counts}
         model, audited = os.path.join(out, "model"), os.path.join(out, "audit")
         evaluated = os.path.join(out, "evaluation")
-        with ray_session(config):
+        with named_cluster(config):
             extracted = {
                 part: extract.run(
                     ExtractConfig(
                         data=os.path.join(images, part),
-                        model="ghost_ray.demo.digits:network",
+                        model=NETWORK,
                         weights=weights,
                         unknown=part == "unknown",
                         out=store,
@@ -51,7 +80,7 @@ def run(config: DemoConfig) -> dict[str, Any]:
                 )
                 for part, store in stores.items()
             }
-            results = {
+            results: JobResults = {
                 "extract": extracted,
                 "fit": fit.run(FitConfig(store=stores["train"], out=model)),
                 "audit": audit.run(AuditConfig(store=stores["train"], out=audited)),
@@ -59,11 +88,12 @@ def run(config: DemoConfig) -> dict[str, Any]:
                     EvaluateConfig(
                         fit=stores["train"],
                         known=stores["test"],
-                        unknown={"digits-6-9": stores["unknown"]},
+                        unknown={UNKNOWN: stores["unknown"]},
                         methods=config.methods,
                         out=evaluated,
                     )
                 ),
+                "study": _study(config, out, images, stores, early),
             }
         page = os.path.join(out, "report.html")
         report.run(ReportConfig(folders=(out,), out=page, title="GHOST on handwritten digits", plots=False))
@@ -82,11 +112,33 @@ def run(config: DemoConfig) -> dict[str, Any]:
     return {**results, "out": config.out, "report": os.path.join(config.out, "report.html")}
 
 
+def _study(config: DemoConfig, out: str, images: str, stores: dict[str, str], early: str) -> StudyResult:
+    """The network beside itself after a few epochs: one from the stores that are there, the other from images."""
+    from ghost_ray.config.study_settings import StudyConfig
+    from ghost_ray.jobs.study.study_job import run_study
+
+    settings = {
+        "out": os.path.join(out, "study"),
+        "networks": {
+            "trained": {
+                "stores": {"fit": stores["train"], "known": stores["test"], "unknown": {UNKNOWN: stores["unknown"]}}
+            },
+            "early": {"model": NETWORK, "weights": early},
+        },
+        "fit": {"data": os.path.join(images, "train")},
+        "known": {"data": os.path.join(images, "test")},
+        "unknown": {UNKNOWN: {"data": os.path.join(images, "unknown")}},
+        "methods": config.methods,
+        "plots": False,
+    }
+    return run_study(StudyConfig.model_validate(settings))
+
+
 @contextlib.contextmanager
 def _folder(config: DemoConfig) -> Iterator[str]:
     """The demo's folder: an unfinished one is cleared, a finished one is kept aside until the new one is whole."""
     if not is_local(config.out):
-        raise InputError("--out", config.out, "the demo writes to local folders only", "for example ghost-demo")
+        raise InputError("out", config.out, "the demo writes to local folders only", "for example ghost-demo")
     out = os.path.abspath(os.path.expanduser(config.out))
     aside = os.path.join(os.path.dirname(out), f".{os.path.basename(out)}.replaced")
     if os.path.exists(os.path.join(out, _UNFINISHED)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +13,13 @@ from ghost_ray.progress import progress
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
 ARCHITECTURE = "test_convnext"
 KNOWN_DIGITS = 6
 PIXELS = 32
 _EPOCHS = 24
+_EARLY_EPOCHS = 3
 _BATCH = 64
 _SEED = 0
 
@@ -73,14 +77,17 @@ def write_images(folder: str) -> dict[str, int]:
     return counts
 
 
-def train(images: str, weights: str) -> float:
-    """Train the network on ``images``/train from a fixed seed and write ``weights``; returns training accuracy."""
-    import torch
-    from safetensors.torch import save_file
-    from timm.data import create_transform, resolve_data_config
+def train(images: str, weights: str, early: str | None = None) -> float:
+    """Train the network on ``images``/train from a fixed seed and write ``weights``; returns training accuracy.
 
-    # The caller's random state is left as it was.
-    with torch.random.fork_rng(devices=[]):
+    ``early`` takes the weights as they are after a few epochs: a second network, for the demo's study.
+    """
+    import torch
+    from timm.data.config import resolve_data_config
+    from timm.data.transforms_factory import create_transform
+
+    # The caller's random state is left as it was, and so are its threads.
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(_SEED)
         model = network()
         transform = create_transform(**resolve_data_config({}, model=model))
@@ -90,7 +97,9 @@ def train(images: str, weights: str) -> float:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
         model.train()
         with progress("train the demo's network", steps, "steps") as shown:
-            for _ in range(_EPOCHS):
+            for epoch in range(_EPOCHS):
+                if epoch == _EARLY_EPOCHS and early is not None:
+                    _save(model, early)
                 for rows in torch.randperm(len(labels)).split(_BATCH):
                     # Digits sit anywhere: a shift by up to two pixels keeps the small network from learning places.
                     shift = tuple(torch.randint(-2, 3, (2,)).tolist())
@@ -103,13 +112,32 @@ def train(images: str, weights: str) -> float:
                     shown.advance()
     model.eval()
     with torch.inference_mode():
-        accuracy = (model(pixels).argmax(1) == labels).float().mean().item()
-    os.makedirs(os.path.dirname(weights), exist_ok=True)
-    save_file(model.state_dict(), weights)
+        accuracy = float((model(pixels).argmax(1) == labels).float().mean())
+    _save(model, weights)
     return accuracy
 
 
-def _training_batch(images: str, transform: object) -> tuple[torch.Tensor, torch.Tensor]:
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small layers take longer when two threads share them: most of the time they wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _save(model: torch.nn.Module, weights: str) -> None:
+    from safetensors.torch import save_file
+
+    os.makedirs(os.path.dirname(weights), exist_ok=True)
+    save_file(model.state_dict(), weights)
+
+
+def _training_batch(images: str, transform: Callable[[Image.Image], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
     from PIL import Image
 
@@ -118,6 +146,6 @@ def _training_batch(images: str, transform: object) -> tuple[torch.Tensor, torch
         folder = os.path.join(images, "train", class_name(digit))
         for name in sorted(os.listdir(folder)):
             with Image.open(os.path.join(folder, name)) as picture:
-                pixels.append(transform(picture.convert("RGB")))  # type: ignore[operator]
+                pixels.append(transform(picture.convert("RGB")))
             labels.append(digit)
     return torch.stack(pixels), torch.tensor(labels)

@@ -18,7 +18,7 @@ Examples
 from __future__ import annotations
 
 from ghost_ray.gaussians.accumulator import Accumulator
-from ghost_ray.gaussians.distance import SMALLEST_Z_SUM, gamma, z_sum
-from ghost_ray.gaussians.model import Gaussians
+from ghost_ray.gaussians.distance import SMALLEST_Z_SUM, GhostScore, gamma, ghost_score, z_sum
+from ghost_ray.gaussians.fitted import Gaussians
 
-__all__ = ["SMALLEST_Z_SUM", "Accumulator", "Gaussians", "gamma", "z_sum"]
+__all__ = ["SMALLEST_Z_SUM", "Accumulator", "Gaussians", "GhostScore", "gamma", "ghost_score", "z_sum"]

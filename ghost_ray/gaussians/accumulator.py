@@ -7,15 +7,17 @@ American Statistician 37 (1983), which holds its digits where Σx² − n·mean�
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ghost_ray._compiled import compiled, read_only
-from ghost_ray.gaussians.model import Gaussians, as_embedding
+from ghost_ray.compiled import compiled, read_only
+from ghost_ray.gaussians.fitted import Gaussians, as_embedding
 
+_BLOCK_CELLS = 1 << 20  # of the Gaussians that are made at a time
 _BLOCK_ROWS = 1024  # bounds the rounding of one block, see _take_moments; merging blocks costs next to nothing
 
 
@@ -116,15 +118,24 @@ class Accumulator:
 
     def finish(self) -> Gaussians:
         """Return the Gaussians of all classes covered; the first row is `first_class`."""
-        present = self.count >= 2
+        return self._finish(slice(None))
+
+    def finish_in_blocks(self) -> Iterator[Gaussians]:
+        """Yield the Gaussians of all classes covered, some classes at a time: all of 21,841 take 224 MB."""
+        step = max(1, _BLOCK_CELLS // self.mean.shape[1])
+        for start in range(0, len(self.count), step):
+            yield self._finish(slice(start, start + step))
+
+    def _finish(self, classes: slice) -> Gaussians:
+        count, means, m2 = self.count[classes], self.mean[classes], self.m2[classes]
         largest = float(np.finfo(np.float32).max)
-        mean = np.zeros(self.mean.shape, dtype=np.float32)
+        mean = np.zeros(means.shape, dtype=np.float32)
         std = np.zeros_like(mean)
         # By row: float64 temporaries of the whole would double the memory of 21,841 classes.
-        for row in np.flatnonzero(present):
-            mean[row] = np.clip(self.mean[row], -largest, largest)
-            std[row] = np.minimum(np.sqrt(self.m2[row] / (self.count[row] - 1)), largest)
-        return Gaussians(mean, std, self.count.copy())
+        for row in np.flatnonzero(count >= 2):
+            mean[row] = np.clip(means[row], -largest, largest)
+            std[row] = np.minimum(np.sqrt(m2[row] / (count[row] - 1)), largest)
+        return Gaussians(mean, std, count.copy())
 
     def _cover(self, first: int, stop: int) -> None:
         before = max(self.first_class - first, 0)

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ghost_ray._compiled import compiled, read_only
-from ghost_ray.gaussians.model import as_embedding
+from ghost_ray.compiled import compiled, read_only
+from ghost_ray.gaussians.fitted import Gaussians, as_embedding
+from ghost_ray.rows import Floats, Head, Rows
 
 SMALLEST_Z_SUM = 1e-30  # keeps γ finite, in float32 as well, for a sample that lies on its class's mean
 _ROWS_A_THREAD = 2048  # below it, starting a thread costs more than it saves
+
+
+class GhostScore(NamedTuple):
+    """What GHOST says of each row."""
+
+    s: Floats  # [n], the distance from the Gaussian of the predicted class
+    gamma: Floats  # [n], −inf where that class has no Gaussian
+
+
+def ghost_score(rows: Rows, gaussians: Gaussians, head: Head | None = None) -> GhostScore:
+    """Return s and γ of rows under fitted Gaussians; the head gives the top logits of rows that have no logits.
+
+    Raises ValueError for a NaN or an infinity in an embedding and for a NaN among the logits.
+    """
+    s = z_sum(rows.embedding, rows.pred, gaussians.mean, gaussians.inverse_std)
+    return GhostScore(s, gamma(rows.top_logit(head), s, gaussians.present[rows.pred]))
 
 
 def z_sum(

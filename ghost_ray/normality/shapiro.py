@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ghost_ray._compiled import compiled, read_only
+from ghost_ray.compiled import compiled, read_only
 from ghost_ray.normality.royston import LARGEST_CALIBRATED_N, SMALLEST_N, statistic_and_p, weights
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ROWS_AT_A_TIME = 16  # a cache line of float32, so that the transpose writes wh
 
 @dataclass(frozen=True)
 class ColumnTests:
-    """One Shapiro–Wilk test a column.
+    """One Shapiro–Wilk test per column.
 
     Where `degenerate` is set there was nothing to test: W and p are 1 by convention, and the column belongs to
     no family of tests. Nothing here is ever NaN.
@@ -67,10 +67,10 @@ def shapiro_wilk(x: Any) -> Any:
     """
     _require_matrix(x)
     if x.shape[0] < SMALLEST_N:
-        raise ValueError(f"Shapiro–Wilk needs at least {SMALLEST_N} samples a column, got {x.shape[0]}")
+        raise ValueError(f"Shapiro–Wilk needs at least {SMALLEST_N} samples per column, got {x.shape[0]}")
     _warn_if_uncalibrated(x.shape[0])
     if _is_tensor(x):
-        from ghost_ray.normality.tensors import shapiro_wilk_tensor
+        from ghost_ray.normality.on_device import shapiro_wilk_tensor
 
         return shapiro_wilk_tensor(x)
     W, p, _ = _shapiro_wilk_tiled(_as_real(x))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ghost_ray.registry.attempts import Attempt, last_attempts
+from ghost_ray.registry.attempts import Attempt, AttemptRecord, Outcome, last_attempts
 from ghost_ray.registry.loading import Loaded, load
-from ghost_ray.registry.locks import Busy, Lock, hold, holder
-from ghost_ray.registry.pointer import Pointer, current, move, promoted, rolled_back
+from ghost_ray.registry.locks import Busy, Holder, Lock, hold, holder
+from ghost_ray.registry.pointer import Pointer, current, mend, move, promoted
+from ghost_ray.registry.soundness import damages_of, in_words, readable_version
 from ghost_ray.registry.versions import (
     VERSIONS,
     WORK,
     AnsweredGate,
     Summary,
     VersionManifest,
-    find_by_fingerprint,
     new_id,
     read_version,
     remove_version,
@@ -27,25 +27,30 @@ __all__ = [
     "WORK",
     "AnsweredGate",
     "Attempt",
+    "AttemptRecord",
     "Busy",
+    "Holder",
     "Loaded",
     "Lock",
+    "Outcome",
     "Pointer",
     "Summary",
     "VersionManifest",
     "current",
-    "find_by_fingerprint",
+    "damages_of",
     "hold",
     "holder",
+    "in_words",
     "last_attempts",
     "load",
+    "mend",
     "move",
     "new_id",
     "promoted",
     "read_version",
+    "readable_version",
     "remove_version",
     "resolve_id",
-    "rolled_back",
     "unfinished",
     "version_folder",
     "version_ids",

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import time
+from dataclasses import dataclass, field
 
-from ghost_ray.errors import InputError
-from ghost_ray.files import MANIFEST, join, kind_of, redact
+from ghost_ray.errors import Damaged, GhostRayError, InputError, redact
+from ghost_ray.files import MANIFEST, join, kind_of, one_attempt, reaching, read_bytes
+from ghost_ray.files.digests import require_same
 from ghost_ray.model import Model
-from ghost_ray.registry.pointer import CURRENT, Pointer, current
-from ghost_ray.registry.versions import version_folder
+from ghost_ray.registry.pointer import CURRENT, Pointer, find_pointer
+from ghost_ray.registry.versions import read_version, resolve_id, version_folder
 
 _TRIES = 3
+_REFUSED_SECONDS = 0.5  # before a version that could not be loaded is tried again
+_log = logging.getLogger("ghost_ray.registry")
+
+
+@dataclass
+class _Trouble:
+    """Why a newer version could not be had, if so, and which one was tried when."""
+
+    text: str | None = None
+    version: str | None = None
+    until: float = 0.0
+
+    def is_over(self) -> None:
+        if self.text is not None:
+            _log.info("the registry can be read again")
+        self.text = self.version = None
+
+    def note(self, error: GhostRayError, version: str | None, serving: str | None) -> None:
+        if error.full != self.text:
+            _log.warning("%s continues to serve: %s", serving, error)
+        self.text, self.version = error.full, version
+        self.until = time.monotonic() + _REFUSED_SECONDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,49 +51,102 @@ class Loaded:
     version: str | None  # None where `uri` is a model and not a registry
     model: Model
     threshold: float | None  # accept scores at or above; None where none was chosen
+    wanted: str | None = None  # the label, or the version, that was asked for
+    _trouble: _Trouble = field(default_factory=_Trouble, repr=False)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last `refresh` could not look, or could not take what is current; None where all is well."""
+        return self._trouble.text
 
     def refresh(self) -> Loaded:
-        """This very object, or the version that has become current since; asks for one small file."""
+        """This very object, or the version that has become current since; asks for one small file.
+
+        It never raises for what happens to the registry. While the store does not answer, or what became current is
+        damaged, this object continues to serve; `trouble` says why, and so does the log, once.
+        """
         if self.version is None:
             return self
-        pointer = current(self.uri)
-        return self if pointer is None or pointer.version == self.version else load(self.uri)
+        version = None
+        try:
+            with one_attempt():
+                version = _target(self.uri, _pointer(self.uri), self.wanted)
+                if version == self.version:
+                    self._trouble.is_over()
+                    return self
+                if version == self._trouble.version and time.monotonic() < self._trouble.until:
+                    return self
+                newer = load(self.uri, version=self.wanted)
+        except GhostRayError as error:
+            self._trouble.note(error, version, self.version)
+            return self
+        self._trouble.is_over()
+        return newer
 
 
-def load(uri: str) -> Loaded:
+def load(uri: str, *, version: str | None = None) -> Loaded:
     """Load the current version of a registry, or a model folder made by ``fit``, local or on an object store.
+
+    Parameters
+    ----------
+    version : str, optional
+        A label, an id, a number or the beginning of an id, instead of the current version. `refresh` follows a label.
 
     Raises
     ------
     InputError
-        Where there is neither, or what is there is broken.
+        Where there is neither, or what is there is broken; Damaged where a file is not as it was written.
+    Unreachable
+        Where the store does not answer.
     """
-    pointer = current(uri)
+    with reaching(uri, "registry"):
+        pointer = find_pointer(uri).pointer
+        if pointer is None and version is None and kind_of(join(uri, "versions")) != "folder":
+            return _loaded(uri, None, Model.open(uri, "registry"), None)
+        for _ in range(_TRIES - 1):
+            chosen = _target(uri, pointer, version)
+            try:
+                return _open(uri, chosen, version)
+            except InputError:
+                # The version may have been pruned since the pointer was read; then there is a newer pointer.
+                pointer = find_pointer(uri).pointer
+                if _target(uri, pointer, version) == chosen:
+                    raise
+        return _open(uri, _target(uri, pointer, version), version)
+
+
+def _pointer(uri: str) -> Pointer | None:
+    with reaching(uri, "registry"):
+        return find_pointer(uri).pointer
+
+
+def _target(uri: str, pointer: Pointer | None, wanted: str | None) -> str:
+    """The version to serve."""
+    if wanted is not None:
+        labels = {} if pointer is None else pointer.labels
+        return labels[wanted] if wanted in labels else resolve_id(uri, wanted, labels)
     if pointer is None:
-        if kind_of(join(uri, "versions")) == "folder":
-            raise InputError("registry", redact(uri), f"has no {CURRENT} yet", "run `ghost-ray refit --config FILE`")
-        return _loaded(uri, None, Model.open(uri, "registry"))
-    for _ in range(_TRIES - 1):
+        raise InputError("registry", redact(uri), f"has no {CURRENT} yet", "run `ghost-ray refit --config FILE`")
+    return pointer.version
+
+
+def _open(root: str, version: str, wanted: str | None) -> Loaded:
+    folder = version_folder(root, version)
+    manifest = read_version(root, version, "registry")
+    if manifest.digests is not None:
+        # The model's own manifest answers for the files beside it, and the version's for that.
         try:
-            return _open(uri, pointer)
-        except InputError:
-            # The version may have been pruned since the pointer was read; then there is a newer pointer.
-            newer = current(uri)
-            if newer is None or newer.version == pointer.version:
-                raise
-            pointer = newer
-    return _open(uri, pointer)
-
-
-def _open(root: str, pointer: Pointer) -> Loaded:
-    folder = version_folder(root, pointer.version)
-    loaded = _loaded(root, pointer.version, Model.open(join(folder, "model"), "registry"))
+            require_same(read_bytes(join(folder, "model", MANIFEST)), manifest.digests[f"model/{MANIFEST}"])
+        except (ValueError, KeyError) as error:
+            advice = "`ghost-ray registry rollback` returns to a sound version, a refit makes this one again"
+            raise Damaged("registry", redact(root), f"{version}: model/{MANIFEST} {error}", advice) from None
+    loaded = _loaded(root, version, Model.open(join(folder, "model"), "registry"), wanted)
     # A version is removed manifest first: while that stands, nothing was missing of what has been read.
     if kind_of(join(folder, MANIFEST)) != "file":
-        raise InputError("registry", redact(root), f"{pointer.version} was removed while it was read", "load again")
+        raise InputError("registry", redact(root), f"{version} was removed while it was read", "load again")
     return loaded
 
 
-def _loaded(uri: str, version: str | None, model: Model) -> Loaded:
+def _loaded(uri: str, version: str | None, model: Model, wanted: str | None) -> Loaded:
     chosen = model.thresholds()
-    return Loaded(uri, version, model, None if chosen is None else float(chosen["threshold"]))
+    return Loaded(uri, version, model, None if chosen is None else float(chosen["threshold"]), wanted)

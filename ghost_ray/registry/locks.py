@@ -1,34 +1,30 @@
 """One holder at a time of a named lock below a registry's root.
 
-On a local file system the lock is an ``flock``: it ends with its process, however that ends. An object store has no
-such thing through pyarrow, nor a conditional write, so every contender writes a claim of its own and then lists the
-claims: who sees no other holds the lock, everybody else withdraws. Two can never both hold it, since of two claims
-the later writer lists the earlier one; that needs listings that show every finished write, which S3, GCS and Azure
-promise. A holder renews its claim; one not renewed for five minutes, by the store's own clock, is taken for dead, and
-one of this very machine as soon as its process is gone.
+On a local file system the lock is an ``flock``: it ends with its process, however that ends. On an object store it is
+a lease: one small object, made and replaced only by writes that name what they expect there, so that of several
+contenders the store lets one through. A holder renews its lease; one not renewed for five minutes, by the store's own
+clock, is taken for dead, and one of this very machine as soon as its process is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import functools
 import json
 import os
 import random
-import re
-import secrets
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, cast
 
-from pyarrow import fs
-
-from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
-from ghost_ray.files import is_local, join, read_json, redact, resolve, write_json
-from ghost_ray.manifest import now
+from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line, redact
+from ghost_ray.files import is_local, join, reaching, resolve
+from ghost_ray.files.conditional import Changed, Seen, look, swap, time_at, written_at
+from ghost_ray.files.manifest import now
 
 _FOLDER = ".locks"
 _RENEW_SECONDS = 60.0
@@ -39,6 +35,18 @@ class Busy(GhostRayError):
     """Somebody else holds the lock; nothing was changed and the same command may be run later."""
 
 
+class Holder(TypedDict, total=False):
+    """What is known of who holds a lock."""
+
+    host: str
+    pid: int
+    machine: str | None  # names the processes that `pid` is one of
+    since: str
+    job: str
+    renewed: int
+    released: str
+
+
 class Lock(Protocol):
     """A lock being held."""
 
@@ -47,19 +55,18 @@ class Lock(Protocol):
 
 
 @contextlib.contextmanager
-def hold(root: str, name: str, *, wait: float = 0.0, **about: Any) -> Iterator[Lock]:
+def hold(root: str, name: str, *, wait: float = 0.0, job: str = "") -> Iterator[Lock]:
     """Hold the lock ``name`` of ``root`` for the block.
 
     Parameters
     ----------
     wait : float
-        Seconds to try for before raising :class:`Busy`. On an object store two contenders at the same moment both
-        step back, so some seconds are needed for one of them to get it.
-    about : str
+        Seconds to try for before raising :class:`Busy`.
+    job : str
         What others are told of the holder, beside host, process and time.
     """
-    about = {"host": socket.gethostname(), "pid": os.getpid(), "machine": _machine(), "since": now(), **about}
-    lock = _FileLock(root, name) if is_local(root) else _ClaimLock(root, name)
+    about = Holder(host=socket.gethostname(), pid=os.getpid(), machine=_machine(), since=now(), job=job)
+    lock = _FileLock(root, name) if is_local(root) else _Lease(root, name)
     deadline = time.monotonic() + wait
     while not lock.take(about):
         if time.monotonic() >= deadline:
@@ -73,16 +80,17 @@ def hold(root: str, name: str, *, wait: float = 0.0, **about: Any) -> Iterator[L
         lock.release()
 
 
-def holder(root: str, name: str) -> dict[str, Any] | None:
+def holder(root: str, name: str) -> Holder | None:
     """What is known of the holder of a lock, or None where nobody holds it."""
-    return (_FileLock(root, name) if is_local(root) else _ClaimLock(root, name)).holder()
+    return (_FileLock(root, name) if is_local(root) else _Lease(root, name)).holder()
 
 
-def describe(about: dict[str, Any] | None) -> str:
+def describe(about: Holder | None) -> str:
     """A holder in words."""
     if not about:
         return "it has just begun"
-    known = {key: one_line(about[key], 80) for key in ("host", "pid", "since", "job") if about.get(key)}
+    told = {"host": about.get("host"), "pid": about.get("pid"), "since": about.get("since"), "job": about.get("job")}
+    known = {key: one_line(value, 80) for key, value in told.items() if value}
     return ", ".join(f"{key} {value}" for key, value in known.items())
 
 
@@ -92,7 +100,7 @@ class _FileLock:
         self._path = os.path.join(resolve(root)[1], _FOLDER, name)
         self._file: int | None = None
 
-    def take(self, about: dict[str, Any]) -> bool:
+    def take(self, about: Holder) -> bool:
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -118,7 +126,7 @@ class _FileLock:
             os.close(self._file)
             self._file = None
 
-    def holder(self) -> dict[str, Any] | None:
+    def holder(self) -> Holder | None:
         try:
             handle = os.open(self._path, os.O_RDONLY)
         except OSError:
@@ -132,87 +140,84 @@ class _FileLock:
         return None
 
 
-class _ClaimLock:
+class _Lease:
     def __init__(self, root: str, name: str) -> None:
         self._root = root
-        self._folder = join(root, _FOLDER, name)
-        self._own = f"{re.sub(r'[^A-Za-z0-9-]', '-', socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}.json"
-        self._about: dict[str, Any] = {}
+        self._where = join(root, _FOLDER, f"{name}.json")
+        self._about: Holder = {}
+        self._held: Seen | None = None
+        self._guard = threading.Lock()
         self._stop = threading.Event()
         self._renewer: threading.Thread | None = None
 
-    def take(self, about: dict[str, Any]) -> bool:
+    def take(self, about: Holder) -> bool:
         self._about = about
-        try:
-            write_json(join(self._folder, self._own), about)
-            free = not self._others()
-        except OSError as error:
-            problem = f"cannot be written: {one_line(error)}"
-            raise InputError("registry", redact(self._root), problem, "check the bucket and its permissions") from None
-        if not free:
-            self._withdraw(self._own)
-            return False
+        with reaching(self._root, "registry"):
+            found = look(self._where)
+            if found is not None and not self._is_free(found):
+                return False
+            try:
+                self._held = swap(self._where, _lease(about), found)
+            except Changed:
+                return False
         self._renewer = threading.Thread(target=self._renew, name="ghost-ray-lock", daemon=True)
         self._renewer.start()
         return True
 
     def check(self) -> None:
-        if self._own not in {claim.base_name for claim in self._claims()}:
-            raise JobFailed(f"the lock on {redact(self._root)} was lost, nothing was published — run the command again")
+        with self._guard, reaching(self._root, "registry"):
+            found = look(self._where)
+            if self._held is None or found is None or found.tag != self._held.tag:
+                lost = f"the lock on {redact(self._root)} was lost, nothing was published"
+                raise JobFailed(f"{lost} — run the command again")
 
     def release(self) -> None:
         self._stop.set()
         if self._renewer is not None:
             self._renewer.join()
-        self._withdraw(self._own)
+        # Never deleted: that could not be made to depend on whose it is by now.
+        with contextlib.suppress(OSError):
+            self._replace({**self._about, "released": now()})
 
-    def holder(self) -> dict[str, Any] | None:
-        for claim in self._claims():
-            with contextlib.suppress(OSError, ValueError):
-                found = read_json(join(self._folder, claim.base_name))
-                if isinstance(found, dict) and not _has_died(found):
-                    return found
-        return None
+    def holder(self) -> Holder | None:
+        found = look(self._where)
+        if found is None:
+            return None
+        about = _mapping(found.data)
+        if about.get("released") or _has_died(about):
+            return None
+        # For people to read, so this machine's clock will do.
+        age = datetime.datetime.now(datetime.UTC) - written_at(self._where)
+        return about if age.total_seconds() < _EXPIRY_SECONDS else None
 
     def _renew(self) -> None:
         while not self._stop.wait(_RENEW_SECONDS):
             # A renewal that fails is tried again; the holder notices in `check` if others gave it up meanwhile.
             with contextlib.suppress(OSError):
-                if self._own in {claim.base_name for claim in self._claims()}:
-                    write_json(join(self._folder, self._own), self._about)
+                self._replace(self._about)
 
-    def _others(self) -> list[fs.FileInfo]:
-        claims = self._claims()
-        # The newest claim tells the store's own time: no machine's clock is asked.
-        present = max(claim.mtime for claim in claims)
-        alive = []
-        for claim in claims:
-            if claim.base_name == self._own:
-                continue
-            if (present - claim.mtime).total_seconds() > _EXPIRY_SECONDS or self._is_dead(claim.base_name):
-                self._withdraw(claim.base_name)
-            else:
-                alive.append(claim)
-        return alive
+    def _replace(self, about: Holder) -> None:
+        with self._guard:
+            if self._held is not None:
+                try:
+                    self._held = swap(self._where, _lease(about), self._held)
+                except Changed:
+                    self._held = None
 
-    def _is_dead(self, name: str) -> bool:
-        with contextlib.suppress(OSError, ValueError):
-            about = read_json(join(self._folder, name))
-            return isinstance(about, dict) and _has_died(about)
-        return False
-
-    def _claims(self) -> list[fs.FileInfo]:
-        filesystem, path = resolve(self._folder)
-        listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return [info for info in listing if info.type == fs.FileType.File]
-
-    def _withdraw(self, name: str) -> None:
-        filesystem, path = resolve(join(self._folder, name))
-        with contextlib.suppress(OSError):
-            filesystem.delete_file(path)
+    def _is_free(self, found: Seen) -> bool:
+        about = _mapping(found.data)
+        if about.get("released") or _has_died(about):
+            return True
+        age = time_at(self._root) - written_at(self._where)
+        return age.total_seconds() > _EXPIRY_SECONDS
 
 
-def _has_died(about: dict[str, Any]) -> bool:
+def _lease(about: Holder) -> bytes:
+    # Different each time: a store's tag may be that of the bytes, and a renewed lease must not look like the old one.
+    return json.dumps({**about, "renewed": time.time_ns()}).encode()
+
+
+def _has_died(about: Holder) -> bool:
     """Whether a holder was of this very machine and its process is gone: a killed refit is followed at once."""
     here, process = _machine(), about.get("pid")
     known = here is not None and about.get("machine") == here and isinstance(process, int)
@@ -229,9 +234,9 @@ def _machine() -> str | None:
         return None
 
 
-def _mapping(data: bytes) -> dict[str, Any]:
+def _mapping(data: bytes) -> Holder:
     try:
         found = json.loads(data)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast(Holder, found) if isinstance(found, dict) else {}

@@ -1,53 +1,70 @@
-"""``current.json``: which version serves, what served before, and what was taken back.
+"""``current.json``: which version serves, what served before, what was taken back, and which versions have a label.
 
-The file is small and always replaced whole, so that a reader sees the old pointer or the new one. Its history lies
-in the same file and can therefore never disagree with it.
+The file is small, sealed and always replaced whole, so that a reader sees the old pointer or the new one. Its history
+lies in the same file and can therefore never disagree with it. It is replaced only while it still is what the mover
+has read: of two at the same moment one wins, and the other is told. A copy beside it serves where it is lost or
+damaged.
 """
 
 from __future__ import annotations
 
-import datetime
+import contextlib
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import join, kind_of, read_json, redact, write_json
-from ghost_ray.manifest import Part, now
-from ghost_ray.registry.locks import hold
+from ghost_ray.config.fields import Name
+from ghost_ray.errors import Damaged, InputError, one_line, redact
+from ghost_ray.files import join, kind_of, reaching, write_bytes
+from ghost_ray.files.conditional import Changed, look, swap
+from ghost_ray.files.json_files import sealed, unsealed
+from ghost_ray.files.manifest import Moment, Part, now
+from ghost_ray.files.paths import read_bytes
+from ghost_ray.registry.locks import Busy
 from ghost_ray.registry.versions import is_version_id
+from ghost_ray.registry.who import who
 
 CURRENT = "current.json"
+BACKUP = "current.backup.json"
 _HISTORY = 100
-_WAIT_SECONDS = 30.0
+_TRIES = 20
+_PAUSE_SECONDS = 0.05
+_MAX_BYTES = 16 << 20
 
 By = Literal["refit", "promote", "rollback"]
 
 
-def _moment(text: str) -> str:
-    if datetime.datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("has no time zone")
+def _version(text: str) -> str:
+    # What is read from a file never leads out of `versions/`.
+    if not is_version_id(text):
+        raise ValueError(f"{one_line(text, 40)!r} is no version id")
     return text
 
 
-Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, as `now` writes it
+VersionId = Annotated[str, AfterValidator(_version)]
 
 
 class Move(Part):
     """One move of the pointer; ``previous`` is where a rollback from here leads."""
 
-    version: str
-    previous: str | None
+    version: VersionId
+    previous: VersionId | None
     at: Moment
     by: By
+    user: str | None = None  # version 0.1 did not record who
+    host: str | None = None
+    job: str | None = None
+    reason: str | None = None
 
 
 class Held(Part):
     """A version that was rolled back: no refit promotes the same inputs again, only a person does."""
 
-    version: str
-    fingerprint: str
+    version: VersionId
+    fingerprint: str = Field(min_length=1)  # its beginning, where the version could not be read any more
     at: str
 
 
@@ -57,9 +74,11 @@ class Pointer(Part):
     format: Literal["ghost_ray"] = "ghost_ray"
     format_version: Literal[1] = 1
     kind: Literal["current"] = "current"
-    version: str
+    version: VersionId
     history: list[Move] = Field(min_length=1)
     held: list[Held] = []
+    labels: dict[Name, VersionId] = {}
+    removing: list[VersionId] = []  # being deleted by a prune: nobody may promote or label them any more
 
     @property
     def previous(self) -> str | None:
@@ -73,76 +92,190 @@ class Pointer(Part):
 
     def is_held(self, fingerprint: str) -> bool:
         """Whether the version made from these inputs was rolled back."""
-        return any(held.fingerprint == fingerprint for held in self.held)
+        return any(fingerprint.startswith(held.fingerprint) for held in self.held)
+
+    def way_back(self) -> list[str]:
+        """The versions that rollbacks from here lead to, one after the other.
+
+        A second rollback goes further back rather than forth again: a version returned to keeps the predecessor it
+        had when it was promoted.
+        """
+        found: list[str] = []
+        at = self.previous
+        steps = self.history[:-1]
+        while at is not None and at not in found and at != self.version:
+            found.append(at)
+            place = next((i for i in range(len(steps) - 1, -1, -1) if steps[i].version == at), None)
+            at = None if place is None else steps[place].previous
+            steps = [] if place is None else steps[:place]
+        return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pointer of a registry, and what is wrong with the file it should have come from."""
+
+    pointer: Pointer | None
+    trouble: str | None = None
 
 
 def current(root: str) -> Pointer | None:
     """Read the pointer: one small file, cheap enough to ask before every request. None in an empty registry."""
-    where = join(root, CURRENT)
+    return find_pointer(root).pointer
+
+
+def find_pointer(root: str) -> Found:
+    """The pointer, or its copy where the file is lost or damaged.
+
+    Raises
+    ------
+    Damaged
+        Where neither can be read.
+    Unreachable, InputError
+        Where the store does not answer, or refuses.
+    """
+    with reaching(root, "root"):
+        try:
+            data = read_bytes(join(root, CURRENT), limit=_MAX_BYTES)
+        except FileNotFoundError:
+            data = None
+        except ValueError as error:
+            raise _broken(root, one_line(error)) from None
+        return _understood(root, data)
+
+
+def _understood(root: str, data: bytes | None) -> Found:
+    """What the bytes of ``current.json`` say; its copy is read where they say nothing."""
+    if data is not None:
+        try:
+            return Found(_parsed(data))
+        except ValueError as error:
+            problem = one_line(error)
+    else:
+        problem = "is missing"
     try:
-        pointer = Pointer.model_validate(read_json(where))
+        spare = _parsed(read_bytes(join(root, BACKUP), limit=_MAX_BYTES))
     except FileNotFoundError:
+        if data is not None:
+            raise _broken(root, problem) from None
         if kind_of(root) == "file":
-            raise InputError("ROOT", redact(root), "is a file", "name the folder of a registry") from None
-        return None
+            raise InputError("root", redact(root), "is a file", "name the folder of a registry") from None
+        return Found(None)
+    except ValueError:
+        raise _broken(root, problem) from None
+    return Found(spare, f"{CURRENT} {problem}; {BACKUP} is used, and the next promotion mends it")
+
+
+def _parsed(data: bytes) -> Pointer:
+    try:
+        pointer = Pointer.model_validate(unsealed(data))
     except ValidationError as error:
         first = error.errors()[0]
-        raise _broken(root, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except (ValueError, OSError) as error:
-        raise _broken(root, one_line(error)) from None
-    for move in pointer.history:
-        if not (is_version_id(move.version) and (move.previous is None or is_version_id(move.previous))):
-            raise _broken(root, f"names {one_line(move.version, 40)!r}, which is no version id")
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if pointer.version != pointer.history[-1].version:
-        raise _broken(root, "its version is not the last of its history")
+        raise ValueError("its version is not the last of its history")
     return pointer
 
 
-def move(root: str, decide: Callable[[Pointer | None], Pointer]) -> Pointer:
-    """Move the pointer in one step to what ``decide`` makes of the present one; nobody else moves it meanwhile.
+def move(root: str, decide: Callable[[Pointer | None], Pointer], *, insist: bool = False) -> Pointer:
+    """Move the pointer in one step to what ``decide`` makes of the present one.
 
-    ``decide`` returns the pointer it was given to leave it, or raises.
+    ``decide`` returns the pointer it was given to leave it, or raises. Where somebody else made another version
+    current meanwhile it is asked again if the caller ``insist``\\ s.
+
+    Raises
+    ------
+    Busy
+        Where somebody else was first; nothing was changed.
     """
-    with hold(root, "promotion", wait=_WAIT_SECONDS) as lock:
-        old = current(root)
+    where = join(root, CURRENT)
+    first: Pointer | None = None
+    for attempt in range(_TRIES):
+        with reaching(root, "root"):
+            seen = look(where)
+            old = _understood(root, None if seen is None else seen.data).pointer
+        if attempt == 0:
+            first = old
+        elif not insist and _name(old) != _name(first):
+            raise _too_late(root, old)
         new = decide(old)
-        if new is not old:
-            lock.check()
-            write_json(join(root, CURRENT), new.model_dump(mode="json"))
+        if new is old:
+            return new
+        data = sealed(new.model_dump(mode="json"))
+        with reaching(root, "root"):
+            try:
+                swap(where, data, seen)
+            except Changed:
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            write_bytes(join(root, BACKUP), data)
         return new
+    raise _too_late(root, current(root))
 
 
-def promoted(pointer: Pointer | None, version: str, by: By) -> Pointer:
+def mend(root: str) -> None:
+    """Bring the pointer and its copy together again, where one of them was lost, damaged or never written."""
+    where, spare = join(root, CURRENT), join(root, BACKUP)
+    seen = look(where)
+    found = _understood(root, None if seen is None else seen.data)
+    if found.pointer is None:
+        return
+    data = seen.data if seen is not None and found.trouble is None else sealed(found.pointer.model_dump(mode="json"))
+    with contextlib.suppress(Changed):  # by somebody who writes the copy as well
+        if seen is None or data != seen.data:
+            swap(where, data, seen)
+        copy = look(spare)
+        if copy is None or copy.data != data:
+            swap(spare, data, copy)
+
+
+def _too_late(root: str, pointer: Pointer | None) -> Busy:
+    now_current = "nothing is current" if pointer is None else f"{pointer.version} is current now"
+    return Busy(
+        f"somebody else moved {CURRENT} of {redact(root)} at the same moment: {now_current}; look, and run again"
+    )
+
+
+def _name(pointer: Pointer | None) -> str | None:
+    return None if pointer is None else pointer.version
+
+
+def promoted(pointer: Pointer | None, version: str, by: By, reason: str | None = None) -> Pointer:
     """The pointer after a promotion of ``version``; the version is no longer held."""
-    at = now()
+    step = Move(version=version, previous=_name(pointer), at=now(), by=by, reason=reason, **who())
     if pointer is None:
-        return Pointer(version=version, history=[Move(version=version, previous=None, at=at, by=by)])
+        return Pointer(version=version, history=[step])
     if pointer.version == version:
         return pointer
-    step = Move(version=version, previous=pointer.version, at=at, by=by)
+    require_kept(pointer, version)
     held = [entry for entry in pointer.held if entry.version != version]
-    return pointer.model_copy(
-        update={"version": version, "history": [*pointer.history, step][-_HISTORY:], "held": held}
+    return _moved(pointer, step, held)
+
+
+def rolled_back(pointer: Pointer, target: str, fingerprint: str, reason: str | None = None) -> Pointer:
+    """The pointer at ``target``, which is on its way back; the present version, made from ``fingerprint``, is held."""
+    require_kept(pointer, target)
+    way = pointer.way_back()
+    further = way[way.index(target) + 1 :]
+    step = Move(
+        version=target, previous=further[0] if further else None, at=now(), by="rollback", reason=reason, **who()
     )
-
-
-def rolled_back(pointer: Pointer, fingerprint: str) -> Pointer:
-    """The pointer one version back; the present version, made from ``fingerprint``, is held from now on.
-
-    A second rollback goes further back rather than forth again: the version returned to keeps the predecessor it
-    had when it was promoted.
-    """
-    target = pointer.previous
-    if target is None:
-        raise ValueError("there is no previous version")
-    before = next((step.previous for step in reversed(pointer.history[:-1]) if step.version == target), None)
-    step = Move(version=target, previous=before, at=now(), by="rollback")
     held = [entry for entry in pointer.held if entry.version != pointer.version]
     held.append(Held(version=pointer.version, fingerprint=fingerprint, at=step.at))
-    return pointer.model_copy(
-        update={"version": target, "history": [*pointer.history, step][-_HISTORY:], "held": held[-_HISTORY:]}
-    )
+    return _moved(pointer, step, held)
 
 
-def _broken(root: str, problem: str) -> InputError:
-    return InputError("ROOT", redact(root), f"{CURRENT} {problem}", f"restore {CURRENT} from a backup")
+def _moved(pointer: Pointer, step: Move, held: list[Held]) -> Pointer:
+    history = [*pointer.history, step][-_HISTORY:]
+    return pointer.model_copy(update={"version": step.version, "history": history, "held": held[-_HISTORY:]})
+
+
+def require_kept(pointer: Pointer, version: str) -> None:
+    """Refuse a version that a prune is deleting at this moment."""
+    if version in pointer.removing:
+        raise InputError("version", version, "is being removed by a prune", "name another")
+
+
+def _broken(root: str, problem: str) -> Damaged:
+    advice = f"restore {CURRENT} from a backup, or remove it and `ghost-ray registry promote` a version"
+    return Damaged("root", redact(root), f"{CURRENT} {problem}", advice)

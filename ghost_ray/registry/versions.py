@@ -2,7 +2,7 @@
 
 Layout::
 
-    ROOT/current.json             the one pointer
+    ROOT/current.json             the one pointer; current.backup.json is a copy of it
     ROOT/versions/<id>/           model/, audit/, evaluation/, drift.json, report.html, manifest.json (written last)
     ROOT/attempts/                one small file a refit: when, how it ended
     ROOT/work/                    stores a refit extracted, kept for the next one
@@ -13,15 +13,16 @@ An id is a running number and the start of the fingerprint the version was made 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pyarrow import fs
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
-from ghost_ray.errors import InputError
-from ghost_ray.files import MANIFEST, folders_in, join, redact, remove_tree, resolve
-from ghost_ray.manifest import Manifest, read_manifest
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files import MANIFEST, folders_in, join, remove_tree, resolve
+from ghost_ray.files.manifest import Manifest, read_manifest
 
 VERSIONS = "versions"
 WORK = "work"
@@ -68,6 +69,7 @@ class VersionManifest(Manifest):
     gates: list[AnsweredGate] = []
     previous: str | None = None
     stores: dict[str, str] = {}
+    stages: dict[str, str] = {}  # what each result in the version was made from, as a digest
 
 
 def is_version_id(text: str) -> bool:
@@ -80,6 +82,15 @@ def version_folder(root: str, version: str) -> str:
     return join(root, VERSIONS, version)
 
 
+def is_in_version(model: str) -> bool:
+    """Whether a model's folder is that of a published version."""
+    filesystem, path = resolve(model)
+    folder = path.rpartition("/")[0]
+    if not is_version_id(folder.rpartition("/")[2]):
+        return False
+    return bool(filesystem.get_file_info(f"{folder}/{MANIFEST}").type == fs.FileType.File)
+
+
 def new_id(root: str, fingerprint: str) -> str:
     """The id of the next version; the same until a version is published, so that a repeated refit takes it up."""
     latest = max((int(version.partition("-")[0]) for version in version_ids(root)), default=0)
@@ -88,41 +99,38 @@ def new_id(root: str, fingerprint: str) -> str:
 
 def version_ids(root: str) -> list[str]:
     """Ids of the complete versions, oldest first."""
-    found = [name for name in folders_in(join(root, VERSIONS)) if is_version_id(name) and _is_complete(root, name)]
+    filesystem, path = resolve(join(root, VERSIONS))
+    # One listing, where asking for each manifest would be a request per version.
+    listing = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    steps = [info.path[len(path) :].strip("/").split("/") for info in listing if info.type == fs.FileType.File]
+    found = [name[0] for name in steps if name[1:] == [MANIFEST] and is_version_id(name[0])]
     return sorted(found, key=_number)
 
 
-def read_version(root: str, version: str, field: str = "VERSION") -> VersionManifest:
-    """The manifest of a version, checked."""
+def read_version(root: str, version: str, field: str = "version", *, alone: bool = False) -> VersionManifest:
+    """The manifest of a version, checked; unless ``alone``, also that its files have the sizes they had."""
     if not is_version_id(version):
         raise InputError(field, version, "is no version id", f"`ghost-ray registry list {redact(root)}` shows them")
-    manifest = read_manifest(version_folder(root, version), VersionManifest, field, "ghost-ray refit --config FILE")
+    folder = version_folder(root, version)
+    manifest = read_manifest(folder, VersionManifest, field, "ghost-ray refit --config FILE", alone=alone)
     if manifest.version != version:
         raise InputError(field, version, f"its manifest names version {manifest.version!r}", "restore the folder")
     return manifest
 
 
-def find_by_fingerprint(root: str, fingerprint: str) -> VersionManifest | None:
-    """The newest version made from these very inputs, or None."""
-    for version in reversed(version_ids(root)):
-        if version.endswith(fingerprint[:12]):
-            manifest = read_version(root, version)
-            if manifest.fingerprint == fingerprint:
-                return manifest
-    return None
-
-
-def resolve_id(root: str, text: str) -> str:
-    """A version's id from the id itself, its number or any unambiguous beginning."""
+def resolve_id(root: str, text: str, labels: Mapping[str, str] | None = None) -> str:
+    """A version's id from the id itself, a label, its number or any unambiguous beginning."""
     known = version_ids(root)
     if text in known:
         return text
+    if labels and text in labels:
+        return labels[text]
     by_number = [version for version in known if text.isdigit() and _number(version) == int(text)]
     matching = by_number or [version for version in known if text and version.startswith(text)]
     if len(matching) != 1:
         problem = f"fits {len(matching)} versions" if matching else "is no version of this registry"
-        hint = f"there are {', '.join(known[-5:])}" if known else "there are none yet"
-        raise InputError("VERSION", text, problem, hint)
+        hint = f"there are {', '.join([*known[-5:], *(labels or {})])}" if known else "there are none yet"
+        raise InputError("version", text, problem, hint)
     return matching[0]
 
 
@@ -142,11 +150,6 @@ def unfinished(root: str) -> list[str]:
 
 def _is_leftover(name: str) -> bool:
     return is_version_id(name.removeprefix(".").removesuffix(_STAGING))
-
-
-def _is_complete(root: str, name: str) -> bool:
-    filesystem, path = resolve(join(version_folder(root, name), MANIFEST))
-    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
 
 
 def _number(version: str) -> int:

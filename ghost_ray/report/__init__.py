@@ -8,14 +8,15 @@ find results → a section each (numbers, words, charts) → the page, and the s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from ghost_ray.config import ReportConfig
-from ghost_ray.errors import InputError
-from ghost_ray.files import join, kind_of, output_file, redact
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files import join, kind_of, output_file
 from ghost_ray.report.assemble import assemble
-from ghost_ray.report.discover import find_results
-from ghost_ray.report.html import render_page
+from ghost_ray.report.discover import Result, find_results
+from ghost_ray.report.document import Document
+from ghost_ray.report.page import render_page
 from ghost_ray.report.plots import save_plots
 
 __all__ = ["run", "save_plots"]
@@ -23,13 +24,30 @@ __all__ = ["run", "save_plots"]
 PAGE, PLOTS = "report.html", "plots"
 
 
-def run(config: ReportConfig) -> dict[str, Any]:
+class ShownSection(TypedDict):
+    kind: str
+    folder: str
+
+
+class ReportResult(TypedDict):
+    """What ``report`` returns."""
+
+    report: str
+    bytes: int
+    plots: list[str]
+    verdict: list[str]
+    sections: list[ShownSection]
+    unfinished: list[str]  # folders
+    missing: list[str]
+
+
+def run(config: ReportConfig) -> ReportResult:
     """Write the page; returns where it is and what it shows."""
     results = find_results(config.folders)
     place = config.out or join(config.folders[0], PAGE)
     if not config.overwrite and kind_of(place) == "file":
-        raise InputError("--out", redact(place), "exists already", "leave out --no-overwrite or choose a new name")
-    document = assemble(results, config.title)
+        raise InputError("out", redact(place), "exists already", "leave out `overwrite=False` or choose a new name")
+    document = _document(results, config.title)
     content = render_page(document).encode()
     with output_file(place, overwrite=config.overwrite) as handle:
         handle.write(content)
@@ -43,6 +61,15 @@ def run(config: ReportConfig) -> dict[str, Any]:
         "unfinished": [line.folder for line in document.found if line.state != "complete"],
         "missing": list(document.absent),
     }
+
+
+def _document(results: list[Result], title: str) -> Document:
+    """The page of a study where one was named, else of all that was found."""
+    from ghost_ray.report.study.study_page import document_of
+
+    if results[0].kind != "study":
+        return assemble(results, title)
+    return document_of(results[0])
 
 
 def _parent(place: str) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ghost_ray.errors import one_line
-from ghost_ray.files import redact
-from ghost_ray.report.audit import audit_section
+from ghost_ray.errors import one_line, redact
+from ghost_ray.report.audit_section import audit_section
 from ghost_ray.report.discover import Result
-from ghost_ray.report.document import Document, Found, Number, Section
-from ghost_ray.report.evaluation import evaluation_section
-from ghost_ray.report.fitted import model_section
-from ghost_ray.report.numbers import plural, whole
-from ghost_ray.report.versions import version_section
+from ghost_ray.report.document import Document, Found, Number, Section, State
+from ghost_ray.report.evaluation_section import evaluation_section
+from ghost_ray.report.model_section import model_section
+from ghost_ray.report.numbers import plural
+from ghost_ray.report.version_section import version_section
 
 # The order of the page: what decides stands first.
 _ORDER = ("version", "audit", "evaluation", "model")
@@ -35,12 +35,13 @@ def assemble(results: Sequence[Result], title: str) -> Document:
     # A demo is the folder around the others and calls the network by a name of its own.
     networks = list(dict.fromkeys(result.network for result in results if result.network and result.kind != "demo"))
     first = _first_of_each_kind(sections)
+    spoken = [section for section in first if section.kind != "model" or len(first) == 1]
     return Document(
         title=title,
         network=", ".join(networks),
-        verdict=[section.verdict for section in first if section.kind != "model" or len(first) == 1]
-        or [_only_stores(results)],
-        numbers=_three_numbers(first),
+        verdict=[_headline(section, sections) for section in spoken] or [_only_stores(results)],
+        headed=[section.id for section in spoken],
+        numbers=_three_numbers([_numbers_named(section, sections) for section in first]),
         # After the sections, which find out what is wrong with the files.
         found=[_line(result) for result in results],
         absent=_absent(results),
@@ -56,7 +57,7 @@ def _section(result: Result, identity: str, room: float) -> Section:
         "version": lambda: version_section(result, identity),
     }[result.kind]
     try:
-        return make()
+        return replace(make(), network=result.network)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
         # Files are others' and may say anything; the page says so and shows the rest.
         result.problems.append(f"does not hold what a result of kind {result.kind} holds ({one_line(error, 120)})")
@@ -70,6 +71,26 @@ def _first_of_each_kind(sections: Sequence[Section]) -> list[Section]:
     return [seen[kind] for kind in _ORDER if kind in seen]
 
 
+def _others(section: Section, sections: Sequence[Section]) -> int:
+    """How many other results of its kind are on the page."""
+    return sum(other.kind == section.kind for other in sections) - 1
+
+
+def _headline(section: Section, sections: Sequence[Section]) -> str:
+    """A section's verdict with the network it speaks of, and with the folder where there are several of its kind."""
+    about = [section.network] if section.network else []
+    if _others(section, sections):
+        about.append(f"{section.source}, one of {_others(section, sections) + 1} results of this kind here")
+    return f"{' · '.join(about)} — {section.verdict}" if about else section.verdict
+
+
+def _numbers_named(section: Section, sections: Sequence[Section]) -> Section:
+    """The section with numbers that say which of several results they are of."""
+    if not _others(section, sections):
+        return section
+    return replace(section, numbers=[replace(n, note=f"{n.note}; {section.source}") for n in section.numbers])
+
+
 def _three_numbers(sections: Sequence[Section]) -> list[Number]:
     """What changed where there is a version; else the first number of each kind, filled up from the most telling."""
     shown = {section.kind: list(section.numbers) for section in sections}
@@ -80,24 +101,28 @@ def _three_numbers(sections: Sequence[Section]) -> list[Number]:
 
 
 def _only_stores(results: Sequence[Result]) -> str:
-    rows = sum(int((result.manifest or {}).get("rows", 0)) for result in results)
-    return f"{plural(len(results), 'folder')} with {whole(rows)} rows of embeddings, but nothing made of them yet."
+    stores = [result for result in results if result.kind == "store"]
+    if not stores:
+        return "There is no audit, no evaluation and no model here yet."
+    rows = sum(int(result.manifest.get("rows", 0)) for result in stores if result.manifest)
+    return f"{plural(len(stores), 'store')} with {plural(rows, 'row')} of embeddings, but nothing made of them yet."
 
 
 def _line(result: Result) -> Found:
-    manifest = result.manifest or {}
-    state = "damaged" if result.problems else "complete" if result.manifest is not None else "unfinished"
+    state: State = "damaged" if result.problems else "complete" if result.manifest is not None else "unfinished"
     notes = list(dict.fromkeys(result.problems))
     if result.manifest is None and not result.problems:
         notes.append("no manifest.json: the job that writes it was stopped or is still running")
     if result.missing:
         notes.append("not there: " + ", ".join(result.missing))
+    if result.kind == "store":  # which has no section for them
+        notes += result.notes
     return Found(
         folder=redact(result.name),
         kind=result.kind,
-        state=state,  # type: ignore[arg-type]
+        state=state,
         note="; ".join(notes),
-        created=str(manifest.get("created", "")),
+        created=str(result.manifest.get("created", "")) if result.manifest else "",
         network=result.network,
     )
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import MANIFEST, join, open_input, read_json, redact, resolve
+from ghost_ray.errors import InputError, one_line, redact
+from ghost_ray.files import MANIFEST, join, open_input, read_json, resolve
 from ghost_ray.registry import VERSIONS, current
 from ghost_ray.registry.pointer import CURRENT
 
+T = TypeVar("T")
 # registry/versions/<id>/evaluation is the deepest a result lies below a folder somebody would name.
 _DEPTH = 4
 _MAX_FOLDERS = 500
@@ -41,6 +43,20 @@ EXPECTED = {
 }
 
 
+class AnyManifest(TypedDict, total=False):
+    """What the page reads of a manifest, of whatever kind."""
+
+    format: str
+    kind: str
+    created: str
+    rows: int
+    network: dict[str, object]
+    class_names: list[str] | None
+    notes: list[str]
+    version: str
+    gates: list[dict[str, object]]
+
+
 @dataclass
 class Result:
     """One result folder: what it is, its manifest where it has one, and what was wrong with its files."""
@@ -49,7 +65,7 @@ class Result:
     name: str
     kind: str
     files: frozenset[str]
-    manifest: dict[str, Any] | None = None
+    manifest: AnyManifest | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -59,31 +75,45 @@ class Result:
 
     @property
     def network(self) -> str:
-        network = (self.manifest or {}).get("network")
+        network = self.manifest.get("network") if self.manifest else None
         return str(network.get("name", "")) if isinstance(network, dict) else ""
 
     @property
     def class_names(self) -> list[str] | None:
-        names = (self.manifest or {}).get("class_names")
+        names = self.manifest.get("class_names") if self.manifest else None
         return [str(name) for name in names] if isinstance(names, list) and names else None
 
-    def json(self, name: str) -> dict[str, Any] | None:
-        """The object in a JSON file; None, with a word in ``problems``, where there is none."""
+    @property
+    def notes(self) -> list[str]:
+        """What the job that made it noticed, a sentence each."""
+        notes = self.manifest.get("notes") if self.manifest else None
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
+    def json(self, name: str, kind: type[T]) -> T:
+        """The object in a JSON file; empty, with a word in ``problems``, where there is none.
+
+        ``kind`` says what the fields mean. Any of them may be missing or hold something else: the file may be damaged
+        or of another version.
+        """
+        nothing = cast(T, {})
         if name not in self.files:
-            return None
+            return nothing
         try:
             content = read_json(join(self.uri, name))
         except (ValueError, OSError) as error:
             self.problems.append(f"{name} {one_line(error)}")
-            return None
+            return nothing
         if not isinstance(content, dict):
             self.problems.append(f"{name} is not a JSON object")
-            return None
-        return content
+            return nothing
+        return cast(T, content)
 
-    def table(self, name: str, columns: Sequence[str]) -> dict[str, Any] | None:
-        """Columns of a Parquet file as arrays or lists; None, with a word in ``problems``, where it lacks them."""
-        if name not in self.files:
+    def table(self, name: str, columns: Sequence[str]) -> dict[str, np.ndarray] | None:
+        """Columns of a Parquet file as arrays; None, with a word in ``problems``, where it lacks them.
+
+        ``name`` may lie in a folder of the result, as scores do.
+        """
+        if name.partition("/")[0] not in self.files:
             return None
         try:
             with open_input(join(self.uri, name)) as handle:
@@ -95,14 +125,7 @@ class Result:
         if lacking:
             self.problems.append(f"{name} has no column {', '.join(lacking)}")
             return None
-        return {column: _values(table[column].combine_chunks()) for column in columns}
-
-
-def _values(column: pa.Array) -> Any:
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return column.to_numpy(zero_copy_only=False)
-    return column.to_pylist()
+        return {column: table[column].combine_chunks().to_numpy(zero_copy_only=False) for column in columns}
 
 
 def find_results(folders: Sequence[str]) -> list[Result]:
@@ -115,14 +138,16 @@ def find_results(folders: Sequence[str]) -> list[Result]:
     """
     found: dict[str, Result] = {}
     for folder in folders:
-        filesystem, path = resolve(folder, "DIR")
+        filesystem, path = resolve(folder, "folders")
         if filesystem.get_file_info(path).type != fs.FileType.Directory:
-            raise InputError("DIR", redact(folder), "is not a folder", "name the --out of an audit or an evaluation")
+            raise InputError(
+                "folders", redact(folder), "is not a folder", "name the `out` of an audit or an evaluation"
+            )
         top = _shown(os.path.basename(path) or path)
         _walk(folder.rstrip("/") or folder, top, _DEPTH, found)
     if not found:
         raise InputError(
-            "DIR",
+            "folders",
             redact(", ".join(folders)),
             "holds no result of ghost-ray, not even an unfinished one",
             "make one with `ghost-ray audit STORE --out DIR` or `ghost-ray evaluate … --out DIR`",
@@ -171,8 +196,8 @@ def _recognise(uri: str, name: str, names: frozenset[str]) -> Result | None:
             return None
         return Result(uri, name, sign or "result", names)
     result = Result(uri, name, sign or "result", names)
-    manifest = result.json(MANIFEST)
-    if manifest is None:
+    manifest = result.json(MANIFEST, AnyManifest)
+    if not manifest and result.problems:
         return result
     if manifest.get("format") != "ghost_ray":
         return None

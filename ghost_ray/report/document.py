@@ -6,19 +6,20 @@ The page (`html`) and the figures for papers (`plots`) are drawn from the same o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
 
-from ghost_ray.report.look import look_of
+from ghost_ray.report.look import Look, look_of
 
 SeriesKind = Literal["line", "steps", "points", "bar", "band"]
 # Numbers or words along a series.
 Values = Sequence[Any] | np.ndarray
 # Named styles stand apart from the numbered ones, which give each method its colour, dash and marker.
-Style = int | Literal["main", "muted", "reference", "known", "unknown"]
+State = Literal["complete", "unfinished", "damaged"]
+Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Chart:
     height: int = 340
     # A chart with the very series of another (a logarithmic view) names it instead of carrying them twice.
     series_of: str | None = None
-    printed: bool = True  # also drawn among the figures for papers
+    # What a figure is drawn from where the page carries less; made when a figure is drawn.
+    whole_series: Callable[[], Sequence[Series]] | None = None
 
     kind = "chart"
 
@@ -139,7 +141,7 @@ class HeatMap:
     png: bytes
     row_title: str
     column_title: str
-    rows: Sequence[str]  # names in the order shown, one a row of the matrix
+    rows: Sequence[str]  # names in the order shown, one per row of the matrix
     columns: Sequence[int]  # likewise, original indices
     # Position in 0…1 along the edge, and the label there.
     row_ticks: Sequence[tuple[float, str]]
@@ -179,7 +181,7 @@ class ClassTable:
     names: Sequence[str]
     count: Sequence[int]
     accuracy: Sequence[float | None]
-    # unknown set → method → measure → one value a class
+    # unknown set → method → measure → one value per class
     measures: dict[str, dict[str, dict[str, list[float | None]]]]
     methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the first is the one others stand beside
 
@@ -221,7 +223,36 @@ class Tabs:
     kind = "tabs"
 
 
-Block = Chart | Table | HeatMap | ClassTable | Grid | Tabs
+@dataclass(frozen=True)
+class Picture:
+    """A sample: a small JPEG where its image can be reached, its key, and what is to be known of it."""
+
+    jpeg: bytes | None
+    key: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Pictured:
+    """A sample, and another to hold it against."""
+
+    picture: Picture
+    beside: Picture | None = None
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures of samples, some with a companion."""
+
+    id: str
+    title: str
+    caption: str
+    items: Sequence[Pictured]
+
+    kind = "gallery"
+
+
+Block = Chart | Table | HeatMap | ClassTable | Grid | Tabs | Gallery
 
 
 @dataclass(frozen=True)
@@ -246,6 +277,7 @@ class Section:
     blocks: Sequence[Block] = ()
     facts: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
+    network: str = ""
 
     @property
     def headings(self) -> list[Block]:
@@ -259,7 +291,7 @@ class Found:
 
     folder: str
     kind: str
-    state: Literal["complete", "unfinished", "damaged"]
+    state: State
     note: str = ""
     created: str = ""
     network: str = ""
@@ -276,6 +308,7 @@ class Document:
     found: Sequence[Found]
     absent: Sequence[str]
     sections: Sequence[Section] = field(default_factory=list)
+    headed: Sequence[str] = ()  # the sections whose verdict stands at the top
 
 
 def charts_of(blocks: Sequence[Block]) -> list[Chart]:

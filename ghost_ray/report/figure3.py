@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ghost_ray.jobs.evaluate.findings import Example, ExampleSample
 from ghost_ray.report.discover import Result
 from ghost_ray.report.document import Axis, Chart, Grid, Series
-from ghost_ray.report.numbers import decimal, percent, short
+from ghost_ray.report.numbers import decimal, number, percent, short
 
 
 def figure3(result: Result, identity: str) -> Grid | None:
     """The charts of example.json, or None where there is none."""
-    content = result.json("example.json")
-    if content is None:
+    content = result.json("example.json", Example)
+    if not content:
         return None
     name, dimensions = str(content["name"]), content["dimensions"]
     mean, std = (np.asarray(content[field], float) for field in ("mean", "std"))
@@ -25,8 +24,8 @@ def figure3(result: Result, identity: str) -> Grid | None:
     gaussians = Chart(
         id=f"{identity}-figure3-gaussians",
         title=f"The Gaussians of “{name}”",
-        caption="The same dimensions below: the fitted means in ascending order, with one and two standard deviations "
-        "around. Where the band is narrow, a small departure weighs much.",
+        caption="The same dimensions: the fitted means in ascending order, with one and two standard deviations around "
+        "them. Where the band is narrow, a small departure weighs much.",
         says=f"{len(x)} dimensions of {name}; means from {short(mean.min())} to {short(mean.max())}, "
         f"standard deviations from {short(std.min())} to {short(std.max())}.",
         height=280,
@@ -38,7 +37,7 @@ def figure3(result: Result, identity: str) -> Grid | None:
         id=f"{identity}-figure3-z",
         title="|z| of a known and an unknown",
         caption=f"Both are classified as “{name}”. A point is how many standard deviations the sample lies from the "
-        "mean in that dimension; their sum over all dimensions is s.",
+        "mean in that dimension; the sum over all dimensions, shown or not, is s.",
         says=f"{said.capitalize()} Of the dimensions shown, {_beyond(known)} of the known’s and {_beyond(unknown)} of "
         "the unknown’s lie beyond 2 σ.",
         x=Axis("dimensions, sorted by mean", ordinal=True),
@@ -51,10 +50,7 @@ def figure3(result: Result, identity: str) -> Grid | None:
             ),
         ],
     )
-    intro = (
-        "γ is the logit over s: the network can be as sure of an unknown’s class as of a known’s, and the unknown "
-        f"still lies far from it. Here {said}"
-    )
+    intro = f"γ is the logit over s. Of these two, {said}{_beside(known, unknown)}"
     return Grid(f"{identity}-figure3", "One class up close", [scores, gaussians], intro, stacked=True)
 
 
@@ -67,12 +63,22 @@ def gaussian_bands(x: np.ndarray, mean: np.ndarray, std: np.ndarray, labels: lis
     ]
 
 
-def _said(sample: dict[str, Any]) -> str:
+def _said(sample: ExampleSample) -> str:
     return (
         f"logit {decimal(sample.get('logit'), 1)}, s {decimal(sample.get('s'), 1)}, γ {decimal(sample.get('gamma'), 4)}"
     )
 
 
-def _beyond(sample: dict[str, Any]) -> str:
+def _beside(known: ExampleSample, unknown: ExampleSample) -> str:
+    """How the unknown stands beside the known."""
+    s, gamma = ((number(unknown.get(f)), number(known.get(f))) for f in ("s", "gamma"))
+    if s[0] is None or s[1] is None or gamma[0] is None or gamma[1] is None:
+        return ""
+    distance = "farther from the class than" if s[0] > s[1] else "no farther from the class than"
+    score = "lower, as it should be" if gamma[0] < gamma[1] else "no lower: GHOST takes it for as known or more"
+    return f" The unknown lies {distance} the known, and its γ is {score}."
+
+
+def _beyond(sample: ExampleSample) -> str:
     z = np.asarray(sample["z"], float)
     return percent(float(np.mean(z > 2)), 0)

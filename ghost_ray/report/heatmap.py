@@ -8,7 +8,7 @@ import numpy as np
 
 from ghost_ray.report.cells import Cells
 from ghost_ray.report.document import HeatMap
-from ghost_ray.report.numbers import class_name
+from ghost_ray.report.numbers import class_name, plural
 
 _LEVELS = 96
 _MAX_PIXELS = 1_300_000
@@ -23,8 +23,7 @@ _ABSENT = (204, 121, 167)
 
 def heat_map(cells: Cells, names: list[str] | None, prefix: str, share: float = 1.0) -> HeatMap:
     """The heat map of an audit; ``share`` of the page's room for pictures is its own."""
-    rows = np.argsort(np.nan_to_num(cells.class_means(), nan=np.inf), kind="stable")
-    columns = np.argsort(np.nan_to_num(cells.dimension_means(), nan=np.inf), kind="stable")
+    rows, columns = cells.least_normal_first(axis=1), cells.least_normal_first(axis=0)
     defect = np.log10(np.clip(1.0 - cells.W[np.ix_(rows, columns)], 1e-6, 1.0))
     binned = _bin(defect, share)
     low, high = _range(binned)
@@ -39,24 +38,26 @@ def heat_map(cells: Cells, names: list[str] | None, prefix: str, share: float = 
     merged = "" if index.shape == cells.W.shape else (
         f" Neighbours are averaged to fit: the picture has {shown_classes:,} × {shown_dimensions:,} cells."
     )  # fmt: skip
-    means = cells.class_means()
-    worst, best = class_name(names, int(rows[0])), class_name(names, int(rows[np.isfinite(means).sum() - 1]))
+    tested = int(np.isfinite(cells.class_means()).sum())
+    worst, best = class_name(names, int(rows[0])), class_name(names, int(rows[tested - 1]))
+    ends = f"Least normal class: {worst}; most normal: {best}." if tested > 1 else f"The one class tested: {worst}."
     return HeatMap(
         id=f"{prefix}-heat-map",
         title="W of every class and dimension",
         caption=(
-            "One cell is one Shapiro–Wilk test. Classes (rows) and dimensions (columns) are sorted by their mean W, "
-            "the least normal at the top left: a dark band across is a class whose features are not Gaussian, a dark "
-            f"band down a dimension that is not Gaussian in any class, speckle is chance.{merged}"
+            "One cell is one Shapiro–Wilk test. Classes (rows) and dimensions (columns) are sorted by their share of "
+            "rejected tests, then by their mean W, the least normal at the top left: a dark band across is a class "
+            "that is far from Gaussian in most dimensions, a dark band down a dimension that is so in most classes."
+            f"{merged}"
         ),
         says=(
-            f"Heat map of W over {classes:,} classes and {dimensions:,} dimensions. Least normal class on average: "
-            f"{worst}; most normal: {best}. Half of all tests have W above {np.nanmedian(cells.W):.4f}, "
-            f"one in a hundred below {np.nanquantile(cells.W, 0.01):.4f}."
+            f"Heat map of W over {plural(classes, 'class', 'classes')} and {plural(dimensions, 'dimension')}. {ends} "
+            f"The median of W is {np.nanmedian(cells.W):.4f}, its lowest hundredth ends at "
+            f"{np.nanquantile(cells.W, 0.01):.4f}."
         ),
         png=_png(index, palette),
-        row_title=f"{classes:,} classes",
-        column_title=f"{dimensions:,} dimensions",
+        row_title=plural(classes, "class", "classes"),
+        column_title=plural(dimensions, "dimension"),
         rows=[class_name(names, int(row)) for row in rows],
         columns=columns.tolist(),
         row_ticks=_edge([class_name(names, int(row)) for row in rows]),
@@ -112,9 +113,9 @@ def _palette() -> list[tuple[int, int, int]]:
     below = np.minimum(at.astype(int), len(anchors) - 2)
     mixed = anchors[below] + (anchors[below + 1] - anchors[below]) * (at - below)[:, None]
     # Distinct colours: the page reads a value back from them.
-    colours = [tuple(int(c) for c in row) for row in np.round(mixed)]
+    colours = [(int(r), int(g), int(b)) for r, g, b in np.round(mixed)]
     assert len(set(colours)) == _LEVELS
-    return [*colours, _ABSENT]  # type: ignore[list-item]
+    return [*colours, _ABSENT]
 
 
 def _ticks(low: float, high: float) -> list[tuple[float, str]]:

@@ -40,8 +40,10 @@ NAMED = {
 }
 
 
-def look_of(style: int | str) -> Look:
-    """The look of a numbered method or of a named role."""
+def look_of(style: int | str | Look) -> Look:
+    """The look of a numbered method or of a named role; one that is given stays as it is."""
+    if isinstance(style, Look):
+        return style
     if isinstance(style, str):
         return NAMED[style]
     return Look(COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)])

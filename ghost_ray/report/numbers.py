@@ -32,6 +32,20 @@ def decimal(value: Any, digits: int = 3) -> str:
     return NOTHING if found is None else f"{found:.{digits}f}".replace("-", "−")
 
 
+def told_apart(*values: float) -> list[str]:
+    """Decimals of one length, three digits or as many as it takes for no two different ones to look the same."""
+    for digits in range(3, 17):
+        shown = [decimal(value, digits) for value in values]
+        if len({*shown}) == len({*values}):
+            break
+    return shown
+
+
+def shown_value(text: str) -> float:
+    """The number that a decimal shows."""
+    return float(text.replace("−", "-"))
+
+
 def short(value: Any) -> str:
     """Three digits: −1.21, 0.0042, 1.3e+05."""
     found = number(value)
@@ -79,10 +93,6 @@ def decimal_cell(value: Any, digits: int = 3, best: bool = False) -> Cell:
 
 def whole_cell(value: Any) -> Cell:
     return Cell(whole(value), number(value))
-
-
-def small_cell(value: Any) -> Cell:
-    return Cell(small(value), number(value))
 
 
 def class_name(names: list[str] | None, index: int) -> str:

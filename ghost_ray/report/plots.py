@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ghost_ray.files import join, write_bytes
+from ghost_ray.report.assemble import assemble
+from ghost_ray.report.discover import find_results
 from ghost_ray.report.document import Axis, Block, Chart, Document, Grid, HeatMap, Series, Tabs
 from ghost_ray.report.look import INK, PALETTE, QUIET, look_of
 
@@ -23,6 +27,7 @@ _MARKERS = {"circle": "o", "x": "x"}
 # Margins around a chart, in inches.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.72, 0.24, 0.3, 0.46
 _INCHES_A_PIXEL, _INCHES_A_LETTER = 0.0076, 0.055
+_TITLE_LETTER, _TITLE_LINE = 0.07, 0.16
 # No time of making and no random ids: the same numbers give the same bytes. Text in SVG stays text.
 _SETTINGS: Any = {
     "font.size": 8,
@@ -57,12 +62,8 @@ def save_plots(document: Document, folder: str) -> list[str]:
     list of str
         The names of the files written.
     """
-    from matplotlib import rc_context
-
     written = []
-    with rc_context(_SETTINGS), warnings.catch_warnings():
-        # A class name in a script the font lacks is drawn as boxes; the page shows it right.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with drawing():
         for section in document.sections:
             for name, figure in _figures(section.blocks):
                 for kind in FORMATS:
@@ -71,6 +72,24 @@ def save_plots(document: Document, folder: str) -> list[str]:
                     write_bytes(join(folder, f"{name}.{kind}"), stream.getvalue())
                     written.append(f"{name}.{kind}")
     return written
+
+
+def figures_in(folder: str) -> dict[str, Figure]:
+    """The figures of the results in a folder, by name."""
+    with drawing():
+        document = assemble(find_results([folder]), "")
+        return {name: figure for section in document.sections for name, figure in _figures(section.blocks)}
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Matplotlib's settings for the block as all figures have them."""
+    from matplotlib import rc_context
+
+    with rc_context(_SETTINGS), warnings.catch_warnings():
+        # A class name in a script the font lacks is drawn as boxes; the page shows it right.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[tuple[str, Figure]]:
@@ -92,31 +111,46 @@ def _draw(charts: list[Chart], columns: int) -> Figure:
 
     columns = min(columns, len(charts))
     width = 5.2 if columns == 1 else 3.4
-    heights = [_INCHES_A_PIXEL * chart.height for chart in charts[::columns]]
+    lefts = [_left_margin(chart) for chart in charts]
+    titles = [_wrapped(chart.title, width - left) for chart, left in zip(charts, lefts, strict=True)]
+    tops = [
+        _TOP + _TITLE_LINE * max(title.count("\n") for title in titles[first : first + columns])
+        for first in range(0, len(charts), columns)
+    ]
+    heights = [_INCHES_A_PIXEL * chart.height + top - _TOP for chart, top in zip(charts[::columns], tops, strict=True)]
     figure = Figure(figsize=(columns * width, sum(heights)))
     by_id = {chart.id: chart for chart in charts}
     named: set[tuple[str, ...]] = set()
     for place, chart in enumerate(charts):
         row, column = divmod(place, columns)
-        left = _LEFT
-        if chart.horizontal:
-            left += _INCHES_A_LETTER * max(len(_short(name)) for name in chart.y.order or [""])
+        left = lefts[place]
         box = (
             (column * width + left) / (columns * width),
             1 - (sum(heights[: row + 1]) - _BOTTOM) / sum(heights),
             (width - left - _RIGHT) / (columns * width),
-            (heights[row] - _BOTTOM - _TOP) / sum(heights),
+            (heights[row] - _BOTTOM - tops[row]) / sum(heights),
         )
-        series = by_id[chart.series_of].series if chart.series_of else chart.series
+        source = by_id[chart.series_of] if chart.series_of else chart
+        series = source.whole_series() if source.whole_series else source.series
         # One legend serves all charts of a figure that show the same things.
         names = tuple(one.name for one in series)
-        _draw_chart(figure.add_axes(box), chart, series, legend=names not in named)
+        axes = figure.add_axes(box)
+        axes.set_title(titles[place], loc="left", color=_INK)
+        _draw_chart(axes, chart, series, legend=names not in named)
         named.add(names)
     return figure
 
 
+def _left_margin(chart: Chart) -> float:
+    names = chart.y.order or [""] if chart.horizontal else [""]
+    return _LEFT + _INCHES_A_LETTER * max(len(_short(name)) for name in names)
+
+
+def _wrapped(title: str, inches: float) -> str:
+    return "\n".join(textwrap.wrap(title, int(inches / _TITLE_LETTER)))
+
+
 def _draw_chart(axes: Axes, chart: Chart, series: Sequence[Series], legend: bool) -> None:
-    axes.set_title(chart.title, loc="left", color=_INK)
     for one in series:
         _draw_series(axes, chart, one)
     for name, axis in (("x", chart.x), ("y", chart.y)):

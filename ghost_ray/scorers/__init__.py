@@ -4,51 +4,52 @@ Examples
 --------
 >>> import numpy as np
 >>> from ghost_ray import scorers
+>>> from ghost_ray.rows import Rows
 >>> rng = np.random.default_rng(0)
 >>> label = rng.integers(0, 3, 60)
 >>> embedding = (4 * np.eye(3)[label] + rng.standard_normal((60, 3))).astype(np.float32)
->>> batch = scorers.Batch(embedding, embedding, embedding.argmax(1), label, np.arange(60, dtype=np.uint64))
->>> scorers.create("ghost").fit(lambda: [batch]).score(batch).shape
+>>> rows = Rows(label, embedding.argmax(1), embedding, logits=embedding)
+>>> scorers.create("ghost").fit(lambda: [rows]).score(rows).shape
 (60,)
 """
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
 
-from ghost_ray.scorers.base import Batch, Head, Kept, Scorer, ShardedScorer, State
-from ghost_ray.scorers.registry import create, names, register, scorer_class
+from ghost_ray.scorers.catalogue import (
+    Option,
+    create,
+    is_rival,
+    names,
+    options_of,
+    refused_plugins,
+    register,
+    register_plugins,
+    scorer_class,
+    title_of,
+    unregister,
+)
+from ghost_ray.scorers.scorer import Kept, Scorer, ShardedScorer, State
 
-METHODS = (
-    "ghost",
-    "ghost_gpd",
-    "ghost_full",
-    "msp",
-    "maxlogit",
-    "energy",
-    "knn",
-    "nnguide",
-    "react",
-    "scale",
-    "openmax",
-    "evm",
-    "vim",
-    "mds",
-    "rmds",
-)  # the files of the methods, in the order of every table
-
-for _method in METHODS:
-    import_module(f"{__name__}.{_method}")
+for _module in pkgutil.iter_modules(__path__):  # those of the methods register them
+    import_module(f"{__name__}.{_module.name}")
+register_plugins()
 
 __all__ = [
-    "Batch",
-    "Head",
     "Kept",
+    "Option",
     "Scorer",
     "ShardedScorer",
     "State",
     "create",
+    "is_rival",
     "names",
+    "options_of",
+    "refused_plugins",
     "register",
     "scorer_class",
+    "title_of",
+    "unregister",
 ]

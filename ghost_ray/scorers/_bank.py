@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray._compiled import compiled, read_only
-from ghost_ray.scorers._common import Floats
+from ghost_ray.compiled import compiled, read_only
+from ghost_ray.rows import Floats, Singles
 
-Singles = npt.NDArray[np.float32]
-
+_BUILDING = threading.Lock()
 SPARE = 8  # candidates beyond k: float32 may misplace neighbours that are nearly tied
 
 
@@ -41,12 +41,14 @@ class Bank:
 
     def index(self) -> Any:
         """The faiss index over the rows."""
-        if self._index is None:
-            import faiss
+        with _BUILDING:
+            if self._index is None:
+                import faiss
 
-            flat = faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP
-            self._index = flat(self.rows.shape[1])
-            self._index.add(self.rows)
+                flat = faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP
+                index = flat(self.rows.shape[1])
+                index.add(self.rows)
+                self._index = index
         return self._index
 
     def search(self, queries: Singles, k: int) -> Floats:

@@ -8,35 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from ghost_ray.rows import Ints, chunks
+
 Array = TypeVar("Array", bound=npt.NDArray[Any])
-
-_NEGLIGIBLE = -700.0  # of an exponent: e^−700 is 1e-304
-ROWS_IN_CACHE = 256  # rows of a thousand float64 that stay in a core's second-level cache
-
-
-def chunks(rows: int, size: int = ROWS_IN_CACHE) -> Iterator[slice]:
-    """Slices that cover ``range(rows)``."""
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
-
-
-def logsumexp(logits: npt.NDArray[Any], temperature: float = 1.0) -> Floats:
-    """log Σ_k exp(logits_k / T) of each row [B] in float64, by the largest logit and without overflow.
-
-    Several times faster on large arrays than scipy's, which makes full copies and looks for signs and infinities.
-    """
-    result = np.empty(len(logits))
-    for part in chunks(len(logits)):
-        scaled = logits[part].astype(np.float64)
-        scaled /= temperature
-        top = scaled.max(axis=1)
-        scaled -= top[:, None]
-        # Less adds nothing to the largest term, which is 1, and an exponential that underflows is seven times as slow.
-        np.maximum(scaled, _NEGLIGIBLE, out=scaled)
-        np.exp(scaled, out=scaled)
-        result[part] = top + np.log(scaled.sum(axis=1))
-    return result
 
 
 def normalise(embedding: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -58,7 +32,7 @@ def writable(array: Array) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-def groups(index: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+def groups(index: Ints) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
     """Each value of ``index`` with the rows that hold it, in ascending order of both."""
     order = np.argsort(index, kind="stable")
     values, starts = np.unique(index[order], return_index=True)

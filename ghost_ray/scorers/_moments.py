@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import Floats, writable
-from ghost_ray.scorers.base import Batch, Ints, State
+from ghost_ray.rows import Floats, Ints, Rows
+from ghost_ray.scorers._common import writable
+from ghost_ray.scorers.scorer import State
 
 LEAST_RIDGE = 1e-9  # relative to the mean variance
 
@@ -22,7 +23,7 @@ class ClassMoments(State):
         self.mean: Floats = np.zeros((classes, dim))
         self.scatter: Floats = np.zeros((dim, dim))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         classes, index, count = np.unique(batch.label, return_inverse=True, return_counts=True)
         x = batch.embedding.astype(np.float64)
         order = np.argsort(index, kind="stable")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.scorers._common import Floats
+from ghost_ray.rows import Floats
 
 STEEPEST = 1e8  # shape of a sample whose values are all equal
 ITERATIONS = 100

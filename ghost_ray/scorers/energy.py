@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ghost_ray.scorers._common import logsumexp
-from ghost_ray.scorers.base import Batch, Floats, Scorer
-from ghost_ray.scorers.registry import register
+from ghost_ray.rows import Floats, Rows, logsumexp
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer
 
 
 @register
@@ -20,13 +20,14 @@ class Energy(Scorer):
     """
 
     name = "energy"
+    title = "Energy"
 
     def __init__(self, temperature: float = 1.0) -> None:
         if temperature <= 0:
-            raise ValueError(f"energy: temperature must be positive, got {temperature}")
+            raise ValueError(f"{self.name}: temperature must be positive, got {temperature}")
         self.temperature = temperature
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         if self.temperature == 1.0:
             return batch.energy
         return self.temperature * logsumexp(batch.logits, self.temperature)

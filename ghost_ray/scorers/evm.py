@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import Floats, chunks, groups, listed, normalise
+from ghost_ray.rows import Floats, Ints, Rows, Singles, chunks
+from ghost_ray.scorers._common import groups, listed, normalise
 from ghost_ray.scorers._sample import RowSample
 from ghost_ray.scorers._weibull import fit_weibull, weibull_exponent
-from ghost_ray.scorers.base import Batch, Ints, Kept, Scorer, State
-from ghost_ray.scorers.registry import register
-
-Singles = npt.NDArray[np.float32]
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Kept, Scorer, State
 
 NEAREST = 1e-7  # what float32 resolves of a cosine; a negative on top of a sample is this far
 
@@ -31,7 +30,7 @@ class Negatives(State):
     def __init__(self, sample: RowSample) -> None:
         self.sample = sample
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.sample.update(batch.row_id, batch.embedding, batch.label)
 
     def merge(self, other: Negatives) -> None:
@@ -96,6 +95,7 @@ class EVM(Scorer):
     """
 
     name = "evm"
+    title = "EVM"
     fits_on_logits = False
     passes = 1
     by_class = True
@@ -105,7 +105,7 @@ class EVM(Scorer):
     ) -> None:
         if tail < 1 or negatives < 1 or not 0 < cover <= 1 or not 0 < margin <= 1:
             raise ValueError(
-                "evm: tail and negatives must be at least 1, cover and margin in (0, 1], "
+                f"{self.name}: tail and negatives must be at least 1, cover and margin in (0, 1], "
                 f"got {tail}, {negatives}, {cover}, {margin}"
             )
         self.tail, self.cover, self.margin, self.negatives, self.seed = tail, cover, margin, negatives, seed
@@ -120,7 +120,7 @@ class EVM(Scorer):
         self.negative_labels_: Ints = label
         self.seen_ = state.sample.seen
 
-    def keep(self, batch: Batch) -> Kept:
+    def keep(self, batch: Rows) -> Kept:
         return Kept(batch.label, batch.row_id, normalise(batch.embedding))
 
     def fit_class(self, index: int, rows: Kept) -> ExtremeVectors | None:
@@ -147,7 +147,7 @@ class EVM(Scorer):
         self.negative_rows_ = self.negative_rows_[:0]
         self.negative_labels_ = self.negative_labels_[:0]
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         scores = np.full(len(batch), -np.inf)
         for k, rows in groups(batch.pred):
             if k in self.models_:
@@ -157,8 +157,8 @@ class EVM(Scorer):
     def notes(self) -> list[str]:
         said = []
         if self.seen_ > self.negatives:
-            said.append(f"evm: negatives from a random {self.negatives} of {self.seen_} training samples")
+            said.append(f"{self.name}: negatives from a random {self.negatives} of {self.seen_} training samples")
         missing = [k for k in range(self.classes_) if k not in self.models_]
         if missing:
-            said.append(f"evm: {listed(missing)} without extreme vectors, scored −inf")
+            said.append(f"{self.name}: {listed(missing)} without extreme vectors, scored −inf")
         return said

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ghost_ray.gaussians import Accumulator, Gaussians, gamma, z_sum
+from ghost_ray.gaussians import Accumulator, Gaussians, ghost_score
+from ghost_ray.rows import Floats, Rows
 from ghost_ray.scorers._common import listed
-from ghost_ray.scorers.base import Batch, Floats, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 
 class CorrectRows(State):
@@ -14,7 +15,7 @@ class CorrectRows(State):
     def __init__(self, classes: int, dim: int) -> None:
         self.accumulator = Accumulator.empty(classes, dim)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.accumulator.update(batch.embedding, batch.label, where=batch.correct)
 
     def merge(self, other: CorrectRows) -> None:
@@ -32,6 +33,8 @@ class Ghost(Scorer):
     """
 
     name = "ghost"
+    title = "GHOST"
+    rival = False
     fits_on_logits = False
     passes = 1
 
@@ -44,14 +47,12 @@ class Ghost(Scorer):
         assert isinstance(state, CorrectRows)
         self.gaussians_ = state.accumulator.finish()
 
-    def gamma(self, batch: Batch) -> Floats:
-        """γ of each row [B]."""
-        fitted = self.gaussians_
-        distance = z_sum(batch.embedding, batch.pred, fitted.mean, fitted.inverse_std)
-        return gamma(batch.top_logit, distance, fitted.present[batch.pred])
+    def score_finite(self, batch: Rows) -> Floats:
+        return self.score_of_gamma(ghost_score(batch, self.gaussians_).gamma, batch)
 
-    def score_finite(self, batch: Batch) -> Floats:
-        return self.gamma(batch)
+    def score_of_gamma(self, gamma: Floats, batch: Rows) -> Floats:
+        """Scores [B] of rows whose γ is known already."""
+        return gamma
 
     def notes(self) -> list[str]:
         missing = self.gaussians_.missing

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ghost_ray.gaussians import gamma
-from ghost_ray.scorers._common import Floats, groups, listed
-from ghost_ray.scorers.base import Batch, Kept, ShardedScorer
-from ghost_ray.scorers.registry import register
+from ghost_ray.rows import Floats, Rows, Singles
+from ghost_ray.scorers._common import groups, listed
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Kept, ShardedScorer
 
 LEAST_SHRINKAGE = 1e-6  # two samples lie on a line and Ledoit–Wolf sees nothing to shrink
 
@@ -25,11 +26,11 @@ class Ellipsoid:
     """
 
     mean: Floats  # [D]
-    axes: npt.NDArray[np.float32]  # [D, R], orthonormal columns
+    axes: Singles  # [D, R], orthonormal columns
     variance: Floats  # [R], of Σ along the axes
     rest: float  # variance of Σ in every other direction
 
-    def squared_distance(self, embedding: npt.NDArray[np.float32]) -> Floats:
+    def squared_distance(self, embedding: Singles) -> Floats:
         """(f − μ)ᵀ Σ⁻¹ (f − μ) of rows [n, D]."""
         centred = embedding.astype(np.float64) - self.mean
         axes = self.axes.astype(np.float64)
@@ -86,10 +87,12 @@ class GhostFull(ShardedScorer):
     """
 
     name = "ghost-full"
+    title = "GHOST-full"
+    rival = False
     fits_on_logits = False
     by_class = True
 
-    def keep(self, batch: Batch) -> Kept:
+    def keep(self, batch: Rows) -> Kept:
         rows = batch.take(batch.correct)
         return Kept(rows.label, rows.row_id, rows.embedding)
 
@@ -99,7 +102,7 @@ class GhostFull(ShardedScorer):
     def end_classes(self, fits: Mapping[int, Any]) -> None:
         self.shards_ = [{k: fit for k, fit in fits.items() if fit is not None}]
 
-    def score_shard(self, shard: Mapping[int, Ellipsoid], batch: Batch) -> Floats:
+    def score_shard(self, shard: Mapping[int, Ellipsoid], batch: Rows) -> Floats:
         squared = np.full((len(batch), 1), np.inf)
         for k, rows in groups(batch.pred):
             if k in shard:
@@ -109,10 +112,10 @@ class GhostFull(ShardedScorer):
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         return np.minimum(a, b)
 
-    def finish_finite(self, partial: Floats, batch: Batch) -> Floats:
+    def finish_finite(self, partial: Floats, batch: Rows) -> Floats:
         squared = partial[:, 0]
-        return gamma(batch.top_logit, np.sqrt(squared), np.isfinite(squared))
+        return gamma(batch.top_logit(), np.sqrt(squared), np.isfinite(squared))
 
     def notes(self) -> list[str]:
         missing = set(range(self.classes_)).difference(*self.shards_)
-        return [f"ghost-full: {listed(sorted(missing))} without a covariance, scored −inf"] if missing else []
+        return [f"{self.name}: {listed(sorted(missing))} without a covariance, scored −inf"] if missing else []

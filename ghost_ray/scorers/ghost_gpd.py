@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ghost_ray.errors import collected_warnings
+from ghost_ray.gaussians import ghost_score
+from ghost_ray.rows import Floats, Rows
 from ghost_ray.scorers._common import listed
-from ghost_ray.scorers.base import Batch, Floats, Kept
+from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.ghost import Ghost
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.scorer import Kept
 
 FEWEST = 5  # samples for three parameters
 
@@ -44,15 +46,16 @@ class GhostGPD(Ghost):
     """
 
     name = "ghost-gpd"
+    title = "GHOST-GPD"
     fits_on_logits = True
     by_class = True
 
     parameters_: Floats  # [K, 3]: shape, location, scale
     fallback_: npt.NDArray[np.intp]
 
-    def keep(self, batch: Batch) -> Kept:
+    def keep(self, batch: Rows) -> Kept:
         rows = batch.take(batch.correct)
-        return Kept(rows.label, rows.row_id, self.gamma(rows)[:, None])
+        return Kept(rows.label, rows.row_id, ghost_score(rows, self.gaussians_).gamma[:, None])
 
     def fit_class(self, index: int, rows: Kept) -> Floats | None:
         from scipy import stats
@@ -60,8 +63,7 @@ class GhostGPD(Ghost):
         values = rows.values[:, 0]
         if len(values) < FEWEST or not np.isfinite(values).all():
             return None
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with collected_warnings(), np.errstate(all="ignore"):
             try:
                 fitted = np.array(stats.genpareto.fit(values))
             except (stats.FitError, ValueError, FloatingPointError):
@@ -71,20 +73,20 @@ class GhostGPD(Ghost):
     def end_classes(self, fits: Mapping[int, Any]) -> None:
         fitted = {k: fit for k, fit in fits.items() if fit is not None}
         if not fitted:
-            raise ValueError(f"ghost-gpd: no class has {FEWEST} correctly classified training samples")
+            raise ValueError(f"{self.name}: no class has {FEWEST} correctly classified training samples")
         self.parameters_ = np.tile(np.median(list(fitted.values()), axis=0), (self.classes_, 1))
         self.parameters_[list(fitted)] = list(fitted.values())
         fallback = self.gaussians_.present.copy()
         fallback[list(fitted)] = False
         self.fallback_ = np.flatnonzero(fallback)
 
-    def score_finite(self, batch: Batch) -> Floats:
-        score = self.gamma(batch)
-        known_class = np.isfinite(score)
-        score[known_class] = pareto_cdf(score[known_class], *self.parameters_[batch.pred[known_class]].T)
+    def score_of_gamma(self, gamma: Floats, batch: Rows) -> Floats:
+        has_gaussian = np.isfinite(gamma)
+        score = gamma.copy()
+        score[has_gaussian] = pareto_cdf(gamma[has_gaussian], *self.parameters_[batch.pred[has_gaussian]].T)
         return score
 
     def notes(self) -> list[str]:
         if not len(self.fallback_):
             return super().notes()
-        return [*super().notes(), f"ghost-gpd: {listed(self.fallback_)} without a Pareto fit, the median one used"]
+        return [*super().notes(), f"{self.name}: {listed(self.fallback_)} without a Pareto fit, the median one used"]

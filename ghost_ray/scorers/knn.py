@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ghost_ray.rows import Floats, Rows
 from ghost_ray.scorers._bank import Bank, merge_topk
 from ghost_ray.scorers._common import normalise
-from ghost_ray.scorers.base import Batch, Floats, ShardedScorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import ShardedScorer, State
 
 
 class BankRows(State):
@@ -17,7 +18,7 @@ class BankRows(State):
     def __init__(self) -> None:
         self.parts: list[npt.NDArray[np.float32]] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.parts.append(normalise(batch.embedding))
 
     def merge(self, other: BankRows) -> None:
@@ -34,7 +35,7 @@ class KNN(ShardedScorer):
     Parameters
     ----------
     k : int, default 50
-        With fewer training samples than k, the farthest of them counts.
+        Which of the nearest training samples counts; the farthest, where there are fewer than k.
 
     Notes
     -----
@@ -43,12 +44,13 @@ class KNN(ShardedScorer):
     """
 
     name = "knn"
+    title = "KNN"
     fits_on_logits = False
     passes = 1
 
     def __init__(self, k: int = 50) -> None:
         if k < 1:
-            raise ValueError(f"knn: k must be at least 1, got {k}")
+            raise ValueError(f"{self.name}: k must be at least 1, got {k}")
         self.k = k
 
     def begin(self, pass_index: int) -> State:
@@ -63,9 +65,9 @@ class KNN(ShardedScorer):
     def end_pass(self, pass_index: int, state: State) -> None:
         self.shards_ = [self.shard(state)]
         if len(self.shards_[0]) == 0:
-            raise ValueError("knn: no labelled training rows")
+            raise ValueError(f"{self.name}: no labelled training rows")
 
-    def score_shard(self, shard: Bank, batch: Batch) -> Floats:
+    def score_shard(self, shard: Bank, batch: Rows) -> Floats:
         g = normalise(batch.embedding)
         found = shard.search(g, self.k)
         # From zero all training samples are equally far, and rounding alone would say which are the nearest.
@@ -76,7 +78,7 @@ class KNN(ShardedScorer):
     def merge_partial(self, a: Floats, b: Floats) -> Floats:
         return merge_topk(a, b)
 
-    def finish_finite(self, partial: Floats, batch: Batch) -> Floats:
+    def finish_finite(self, partial: Floats, batch: Rows) -> Floats:
         found = np.isfinite(partial).sum(axis=1)
         scores: Floats = -partial[np.arange(len(partial)), found - 1]
         return scores

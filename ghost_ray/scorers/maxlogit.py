@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.scorers.base import Batch, Floats, Scorer
-from ghost_ray.scorers.registry import register
+from ghost_ray.rows import Floats, Rows
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer
 
 
 @register
@@ -17,7 +18,8 @@ class MaxLogit(Scorer):
     """
 
     name = "maxlogit"
+    title = "MaxLogit"
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         scores: Floats = batch.logits.max(axis=1).astype(np.float64)
         return scores

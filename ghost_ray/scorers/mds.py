@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.scorers._common import chunks
+from ghost_ray.rows import Floats, Rows, chunks
 from ghost_ray.scorers._moments import ClassMoments, whitening
-from ghost_ray.scorers.base import Batch, Floats, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 
 @register
@@ -21,6 +21,7 @@ class MDS(Scorer):
     """
 
     name = "mds"
+    title = "MDS"
     fits_on_logits = False
     passes = 1
 
@@ -38,7 +39,7 @@ class MDS(Scorer):
         # Around the global mean, so that ‖a‖² − 2⟨a,b⟩ + ‖b‖² has little to cancel.
         self.centres_: Floats = (state.mean[present] - self.mean_) @ self.whiten_
 
-    def nearest(self, batch: Batch) -> Floats:
+    def nearest(self, batch: Rows) -> Floats:
         """Squared Mahalanobis distance to the nearest class mean [B]."""
         squared = np.empty(len(batch))
         centre_norm = np.einsum("kd,kd->k", self.centres_, self.centres_)
@@ -49,7 +50,7 @@ class MDS(Scorer):
             squared[part] = norm + (centre_norm - 2 * cross).min(axis=1)
         return np.maximum(squared, 0.0)
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         return -self.nearest(batch)
 
     def notes(self) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ghost_ray.rows import Floats, Rows
 from ghost_ray.scorers._bank import Bank
 from ghost_ray.scorers._common import normalise
 from ghost_ray.scorers._sample import RowSample
-from ghost_ray.scorers.base import Batch, Floats, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 
 class GuideRows(State):
@@ -17,7 +18,7 @@ class GuideRows(State):
     def __init__(self, sample: RowSample) -> None:
         self.sample = sample
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.sample.update(batch.row_id, batch.embedding, batch.energy)
 
     def merge(self, other: GuideRows) -> None:
@@ -43,11 +44,12 @@ class NNGuide(Scorer):
     """
 
     name = "nnguide"
+    title = "NNGuide"
     passes = 1
 
     def __init__(self, k: int = 100, fraction: float = 0.01, seed: int = 0) -> None:
         if k < 1 or not 0 < fraction <= 1:
-            raise ValueError(f"nnguide: k must be at least 1 and fraction in (0, 1], got {k} and {fraction}")
+            raise ValueError(f"{self.name}: k must be at least 1 and fraction in (0, 1], got {k} and {fraction}")
         self.k, self.fraction, self.seed = k, fraction, seed
 
     def begin(self, pass_index: int) -> State:
@@ -58,11 +60,17 @@ class NNGuide(Scorer):
         embedding, energy = state.sample.finish()
         self.bank_ = Bank((normalise(embedding) * energy[:, None]).astype(np.float32), "inner")
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         k = min(self.k, len(self.bank_))
         guidance = self.bank_.search(normalise(batch.embedding), k).mean(axis=1)
         scores: Floats = batch.energy * guidance
         return scores
 
     def notes(self) -> list[str]:
-        return [f"nnguide: bank of {len(self.bank_)} training samples, drawn with seed {self.seed}"]
+        said = f"{self.name}: bank of {len(self.bank_)} training samples, drawn with seed {self.seed}"
+        if len(self.bank_) <= self.k:
+            said += (
+                f"; k={self.k} averages over all of them, so that nothing depends on which are near; with few training "
+                "samples choose a smaller k and a larger fraction, nnguide:k=10:fraction=1"
+            )
+        return [said]

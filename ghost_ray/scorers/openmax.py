@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import chunks, listed, logsumexp, writable
+from ghost_ray.rows import Floats, Ints, Rows, chunks, logsumexp
+from ghost_ray.scorers._common import listed, writable
 from ghost_ray.scorers._weibull import fit_weibull, weibull_exponent
-from ghost_ray.scorers.base import Batch, Floats, Ints, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 TRANSLATION = 10_000.0  # libMR moves the smallest distance of a tail here before it fits
 
@@ -20,7 +21,7 @@ class LogitMeans(State):
         self.count: Ints = np.zeros(classes, np.int64)
         self.total: Floats = np.zeros((classes, classes))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         rows = batch.take(batch.correct)
         classes, index, count = np.unique(rows.label, return_inverse=True, return_counts=True)
         if len(classes) == 0:
@@ -43,7 +44,7 @@ class Tails(State):
         self.means = means
         self.distance: Floats = np.full((len(means), size), -np.inf)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         rows = batch.take(batch.correct)
         distance = np.empty(len(rows))
         for part in chunks(len(rows)):
@@ -87,13 +88,14 @@ class OpenMax(Scorer):
     """
 
     name = "openmax"
+    title = "OpenMax"
     passes = 2
 
     missing_: npt.NDArray[np.intp]
 
     def __init__(self, tail: int = 20, alpha: int = 3) -> None:
         if tail < 1 or alpha < 1:
-            raise ValueError(f"openmax: tail and alpha must be at least 1, got {tail} and {alpha}")
+            raise ValueError(f"{self.name}: tail and alpha must be at least 1, got {tail} and {alpha}")
         self.tail, self.alpha = tail, alpha
 
     def begin(self, pass_index: int) -> State:
@@ -117,7 +119,7 @@ class OpenMax(Scorer):
             self.smallest_[here] = tails[:, 0]
             self.shape_[here], self.scale_[here] = fit_weibull(tails - tails[:, :1] + TRANSLATION)
 
-    def outlier_probability(self, batch: Batch, classes: Ints) -> Floats:
+    def outlier_probability(self, batch: Rows, classes: Ints) -> Floats:
         """F_k of each row's distance from the mean of class k, one a row [B]."""
         distance = np.linalg.norm(batch.logits - self.means_[classes], axis=1)
         moved = distance - self.smallest_[classes] + TRANSLATION
@@ -125,7 +127,7 @@ class OpenMax(Scorer):
         probability[np.isin(classes, self.missing_)] = 1.0
         return probability
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         alpha = min(self.alpha, batch.logits.shape[1])
         scores = np.empty(len(batch))
         for part in chunks(len(batch)):
@@ -145,4 +147,4 @@ class OpenMax(Scorer):
     def notes(self) -> list[str]:
         if not len(self.missing_):
             return []
-        return [f"openmax: {listed(self.missing_)} without correct training samples, taken as unknown"]
+        return [f"{self.name}: {listed(self.missing_)} without correct training samples, taken as unknown"]

@@ -8,9 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from ghost_ray.errors import nearest
+from ghost_ray.rows import Floats, Head, Rows
 from ghost_ray.scorers._sample import RowSample
-from ghost_ray.scorers.base import Batch, Floats, Head, Scorer, State
-from ghost_ray.scorers.registry import PYTORCH_OOD
+from ghost_ray.scorers.catalogue import PYTORCH_OOD
+from ghost_ray.scorers.scorer import Scorer, State
 
 NETWORK_PARTS = ("model", "encoder", "backbone")  # parameters that take images; we begin after them
 
@@ -43,7 +44,7 @@ class TrainingSample(State):
     def __init__(self, sample: RowSample, of_logits: bool) -> None:
         self.sample, self.of_logits = sample, of_logits
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.sample.update(batch.row_id, batch.logits if self.of_logits else batch.embedding, batch.label)
 
     def merge(self, other: TrainingSample) -> None:
@@ -91,7 +92,9 @@ class PytorchOOD(Scorer):
         ]
         if unknown or missing:
             problem = f"has no option {unknown[0]!r}" if unknown else f"needs the option {missing[0]!r}"
-            raise ValueError(f"{self.name} {problem}; options: {', '.join(self._accepted)}")
+            close = nearest(unknown[0], self._accepted) if unknown else ""
+            options_known = f"options: {', '.join(self._accepted)}"
+            raise ValueError("; ".join(filter(None, (f"{self.name} {problem}", close, options_known))))
 
     def bind(self, classes: int, dim: int, head: Head | None = None) -> Self:
         import torch
@@ -142,7 +145,7 @@ class PytorchOOD(Scorer):
         tensor = torch.from_numpy(np.array(values, np.float32))
         return tensor[:, :, None, None] if self._verb == "feature_maps" else tensor
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         import torch
 
         with torch.no_grad():

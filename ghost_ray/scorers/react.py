@@ -5,18 +5,31 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ghost_ray.scorers._common import logsumexp
-from ghost_ray.scorers.base import Batch, Floats, Ints, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.compiled import compiled, read_only
+from ghost_ray.rows import Floats, Ints, Rows, logsumexp
+from ghost_ray.scorers._common import writable
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 HALF = 1 << 16  # values of one half of a float32
 
 
-def ordered_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
-    """A 32-bit integer for each float32, in the same order."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).ravel()
-    negative = bits >> np.uint32(31)
-    return bits ^ (np.uint32(0x80000000) | (np.uint32(0) - negative))
+@compiled()
+def ordered_bits(raw: int) -> int:
+    """An integer for the 32 bits of each float32, in the numbers' own order."""
+    return raw ^ (0xFFFFFFFF if raw & 0x80000000 else 0x80000000)
+
+
+@compiled()
+def _count_halves(raw: npt.NDArray[np.uint32], upper: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
+    """Count upper halves into counts[0]; or, where ``upper`` names some, lower halves under the i-th in counts[i]."""
+    for i in range(len(raw)):
+        bits = ordered_bits(int(raw[i]))
+        if len(upper) == 0:
+            counts[0, bits >> 16] += 1
+        for place in range(len(upper)):
+            if bits >> 16 == upper[place]:
+                counts[place, bits & 0xFFFF] += 1
 
 
 def from_ordered_bits(bits: int) -> float:
@@ -30,17 +43,12 @@ class BitCounts(State):
 
     def __init__(self, upper: tuple[int, ...] = ()) -> None:
         self.upper = upper
-        self.counts: Ints = np.zeros((max(1, len(upper)), HALF), np.int64)
+        self.counts: npt.NDArray[np.int64] = np.zeros((max(1, len(upper)), HALF), np.int64)
 
-    def add(self, batch: Batch) -> None:
-        bits = ordered_bits(batch.embedding)
-        high = bits >> np.uint32(16)
-        if not self.upper:
-            added = np.bincount(high, minlength=HALF)[None]
-        else:
-            low = bits & np.uint32(HALF - 1)
-            added = np.stack([np.bincount(low[high == u], minlength=HALF) for u in self.upper])
-        self.counts = self.counts + added
+    def add(self, batch: Rows) -> None:
+        raw = np.ascontiguousarray(batch.embedding, np.float32).view(np.uint32).ravel()
+        self.counts = writable(self.counts)
+        _count_halves(read_only(raw), np.array(self.upper, np.int64), self.counts)
 
     def merge(self, other: BitCounts) -> None:
         self.counts = self.counts + other.counts
@@ -60,21 +68,21 @@ class ReAct(Scorer):
 
     Notes
     -----
-    The percentile is exact (``percentile_error_`` = 0) at any number of rows: the first pass counts the upper 16 bits
+    The percentile is exact at any number of rows: the first pass counts the upper 16 bits
     of every entry, the second the lower 16 bits of the entries that share them with the order statistics sought.
     """
 
     name = "react"
+    title = "ReAct"
     needs_head = True
     fits_on_logits = False
     passes = 2
 
     threshold_: float
-    percentile_error_ = 0.0
 
     def __init__(self, percentile: float = 90.0) -> None:
         if not 0 <= percentile <= 100:
-            raise ValueError(f"react: percentile must lie in [0, 100], got {percentile}")
+            raise ValueError(f"{self.name}: percentile must lie in [0, 100], got {percentile}")
         self.percentile = percentile
 
     def begin(self, pass_index: int) -> State:
@@ -96,7 +104,7 @@ class ReAct(Scorer):
         """The upper bits of the two neighbouring order statistics, and their ranks among the entries with them."""
         total = int(counts.sum())
         if total == 0:
-            raise ValueError("react: no labelled training rows")
+            raise ValueError(f"{self.name}: no labelled training rows")
         position = self.percentile / 100 * (total - 1)
         lower = min(int(position), total - 1)
         self._between = position - lower
@@ -106,6 +114,6 @@ class ReAct(Scorer):
             upper = int(np.searchsorted(cumulative, rank, side="right"))
             self._sought.append((upper, rank - int(cumulative[upper] - counts[upper])))
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         clipped = np.minimum(batch.embedding, np.float32(self.threshold_))
         return logsumexp(self.head.logits(clipped))

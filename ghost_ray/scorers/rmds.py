@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.scorers._common import chunks
+from ghost_ray.rows import Floats, Rows, chunks
 from ghost_ray.scorers._moments import ClassMoments, whitening
-from ghost_ray.scorers.base import Batch, Floats, State
+from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.mds import MDS
-from ghost_ray.scorers.registry import register
+from ghost_ray.scorers.scorer import State
 
 
 @register
@@ -21,6 +21,7 @@ class RMDS(MDS):
     """
 
     name = "rmds"
+    title = "RMDS"
 
     def end_pass(self, pass_index: int, state: State) -> None:
         super().end_pass(pass_index, state)
@@ -30,7 +31,7 @@ class RMDS(MDS):
         self.background_, background_ridge = whitening(covariance)
         self.ridge_ = max(self.ridge_, background_ridge)
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         background = np.empty(len(batch))
         for part in chunks(len(batch), 2048):
             white = (batch.embedding[part].astype(np.float64) - self.mean_) @ self.background_

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 
-from ghost_ray.scorers._common import chunks, logsumexp
-from ghost_ray.scorers.base import Batch, Floats, Scorer
-from ghost_ray.scorers.registry import register
+from ghost_ray.rows import Floats, Rows, chunks, logsumexp
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer
 
 
 @register
@@ -30,29 +30,33 @@ class Scale(Scorer):
     """
 
     name = "scale"
+    title = "SCALE"
     needs_head = True
 
     def __init__(self, percentile: float = 85.0) -> None:
         if not 0 <= percentile < 100:
-            raise ValueError(f"scale: percentile must lie in [0, 100), got {percentile}")
+            raise ValueError(f"{self.name}: percentile must lie in [0, 100), got {percentile}")
         self.percentile = percentile
         self._warned = False
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         dim = batch.embedding.shape[1]
         largest = max(1, dim - round(dim * self.percentile / 100))
         bound = dim / largest
         if not self._warned and (batch.embedding < 0).any():
             self._warned = True
             warnings.warn(
-                f"scale is made for features ≥ 0; these are signed, so r is held within ±{bound:.3g}", stacklevel=2
+                f"{self.name} is made for features ≥ 0; these are signed, so r is held within ±{bound:.3g}",
+                stacklevel=2,
             )
-        energy = np.empty(len(batch))
-        for part in chunks(len(batch), 4096):
-            f = batch.embedding[part].astype(np.float64)
-            top = np.partition(batch.embedding[part], dim - largest, axis=1)[:, dim - largest :]
-            divisor = top.sum(axis=1, dtype=np.float64)
-            r = np.divide(f.sum(axis=1), divisor, out=np.zeros(len(f)), where=divisor != 0)
-            f *= np.exp(np.clip(r, -bound, bound))[:, None]
-            energy[part] = logsumexp(self.head.logits(f))
+        energy, bias = np.empty(len(batch)), self.head.bias.astype(np.float64)
+        logits = batch.logits if batch.has_logits else self.head.logits(batch.embedding)
+        for part in chunks(len(batch)):
+            f = batch.embedding[part]
+            divisor = np.partition(f, dim - largest, axis=1)[:, dim - largest :].sum(axis=1, dtype=np.float64)
+            r = np.divide(f.sum(axis=1, dtype=np.float64), divisor, out=np.zeros(len(f)), where=divisor != 0)
+            # One factor for all entries of f scales W · f as well, which the logits hold: no second matrix product.
+            scaled = logits[part].astype(np.float64) - bias
+            scaled *= np.exp(np.clip(r, -bound, bound))[:, None]
+            energy[part] = logsumexp(scaled + bias)
         return energy

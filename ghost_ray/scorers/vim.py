@@ -6,9 +6,9 @@ from typing import Self
 
 import numpy as np
 
-from ghost_ray.scorers._common import chunks
-from ghost_ray.scorers.base import Batch, Floats, Head, Scorer, State
-from ghost_ray.scorers.registry import register
+from ghost_ray.rows import Floats, Head, Rows, chunks
+from ghost_ray.scorers.catalogue import register
+from ghost_ray.scorers.scorer import Scorer, State
 
 
 class Scatter(State):
@@ -19,7 +19,7 @@ class Scatter(State):
         self.rows = 0
         self.scatter: Floats = np.zeros((len(origin), len(origin)))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         x = batch.embedding.astype(np.float64) - self.origin
         self.rows += len(batch)
         self.scatter = self.scatter + x.T @ x
@@ -37,7 +37,7 @@ class Sums(State):
         self.logit = 0.0
         self.residual = 0.0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         self.logit += float(batch.logits.max(axis=1).sum(dtype=np.float64))
         self.residual += float(self.scorer.residual(batch).sum())
 
@@ -63,19 +63,22 @@ class ViM(Scorer):
     """
 
     name = "vim"
+    title = "ViM"
     needs_head = True
     passes = 2
 
     def __init__(self, d: int | None = None) -> None:
         if d is not None and d < 1:
-            raise ValueError(f"vim: d must be at least 1, got {d}")
+            raise ValueError(f"{self.name}: d must be at least 1, got {d}")
         self.d = d
 
     def bind(self, classes: int, dim: int, head: Head | None = None) -> Self:
         super().bind(classes, dim, head)
         self.principal_ = self.d if self.d is not None else 512 if dim >= 1024 else dim // 2
         if self.principal_ >= dim:
-            raise ValueError(f"vim: d={self.principal_} leaves no residual of D={dim} dimensions; choose d < {dim}")
+            raise ValueError(
+                f"{self.name}: d={self.principal_} leaves no residual of D={dim} dimensions; choose d < {dim}"
+            )
         # What is zero of W but for float32's rounding must not be inverted.
         zero = max(classes, dim) * float(np.finfo(np.float32).eps)
         self.origin_: Floats = -np.linalg.pinv(self.head.weight.astype(np.float64), rcond=zero) @ self.head.bias
@@ -87,13 +90,13 @@ class ViM(Scorer):
     def end_pass(self, pass_index: int, state: State) -> None:
         if isinstance(state, Scatter):
             if state.rows == 0:
-                raise ValueError("vim: no labelled training rows")
+                raise ValueError(f"{self.name}: no labelled training rows")
             _, vectors = np.linalg.eigh(state.scatter / state.rows)
             self.residual_space_: Floats = np.ascontiguousarray(vectors[:, : self.dim_ - self.principal_])
         elif isinstance(state, Sums):
             self.alpha_ = state.logit / state.residual if state.residual > 0 else 0.0
 
-    def residual(self, batch: Batch) -> Floats:
+    def residual(self, batch: Rows) -> Floats:
         """‖Rᵀ(f − u)‖ of each row [B]."""
         norm = np.empty(len(batch))
         for part in chunks(len(batch), 2048):
@@ -101,5 +104,5 @@ class ViM(Scorer):
             norm[part] = np.sqrt(np.einsum("bd,bd->b", beside, beside))
         return norm
 
-    def score_finite(self, batch: Batch) -> Floats:
+    def score_finite(self, batch: Rows) -> Floats:
         return batch.energy - self.alpha_ * self.residual(batch)

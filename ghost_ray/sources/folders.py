@@ -1,52 +1,61 @@
-"""Images in folders: a class in each subfolder, or no classes at all."""
+"""Images in folders: a class in each subfolder, or no classes at all. A part is a subfolder with all below it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
-from ghost_ray.sources.base import FileReader, Source, is_image, listing_fingerprint, make_items, safe_key
-from ghost_ray.sources.listing import Listing
-
-
-def folder_source(uri: str, filesystem: fs.FileSystem, base: str, listing: Listing) -> Source:
-    """Class = first subfolder, sorted as text; images beside the subfolders have no label."""
-    return _source("folder", uri, filesystem, base, listing)
+from ghost_ray.sources.catalogue import Contents, ImageFormat, Place, register
+from ghost_ray.sources.file_listing import Listing, list_part
+from ghost_ray.sources.source import FileReader, Part, Scan, is_image, make_items, require_distinct, safe_key
 
 
-def flat_source(uri: str, filesystem: fs.FileSystem, base: str, listing: Listing) -> Source:
-    """Every image below the folder, without labels."""
-    return _source("flat", uri, filesystem, base, listing)
+@dataclass(frozen=True)
+class FolderReader(FileReader):
+    """Parts are subfolders, and the folder itself without them."""
+
+    labelled: bool
+    uri: str
+
+    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+        listing = list_part(self.filesystem, self.base, part.file, self.uri)
+        chosen = np.fromiter(map(is_image, listing.names), bool, len(listing.names))
+        names = pa.array(listing.names, pa.string()).filter(pa.array(chosen))
+        sizes = pa.array(np.array(listing.sizes, np.int64)[chosen])
+        order = pc.sort_indices(names)
+        names, sizes = names.take(order), sizes.take(order)
+        label = part.file if self.labelled and part.file else None
+        keys = _keys(names)
+        require_distinct(keys, self.uri)
+        yield Scan(
+            make_items(keys, names, pa.repeat(pa.scalar(label, pa.string()), len(names)).dictionary_encode(), sizes),
+            [failure for failure in listing.failures if is_image(failure.key)],
+        )
 
 
-def _source(kind: str, uri: str, filesystem: fs.FileSystem, base: str, listing: Listing) -> Source:
-    chosen = np.fromiter(map(is_image, listing.names), bool, len(listing.names))
-    names = pa.array(listing.names, pa.string()).filter(pa.array(chosen))
-    sizes = pa.array(np.array(listing.sizes, np.int64)[chosen])
-    order = pc.sort_indices(names)
-    names, sizes = names.take(order), sizes.take(order)
-    labels = _first_folders(names) if kind == "folder" else pa.nulls(len(names), pa.string())
-    return Source(
-        uri=uri,
-        kind=kind,
-        items=make_items(_keys(names), names, labels.dictionary_encode(), sizes),
-        reader=FileReader(filesystem, base),
-        fingerprint=listing_fingerprint(names, sizes),
-        class_names=_class_folders(listing) if kind == "folder" else None,
-        failures=[failure for failure in listing.failures if is_image(failure.key)],
-        ignored=int(np.count_nonzero(~chosen)),
-    )
+def _layout(listing: Listing) -> str | None:
+    """The format that a folder of images has: ``flat`` where none of them is in a subfolder."""
+    found = None
+    for name in listing.names:
+        if is_image(name):
+            if "/" in name:
+                return "folder"
+            found = "flat"
+    return found
 
 
-def _class_folders(listing: Listing) -> list[str]:
+def _contents(kind: str, place: Place) -> Contents:
     # A class without an image keeps its place in the order.
-    return sorted(name for name in listing.folders if not name.startswith("."))
-
-
-def _first_folders(names: pa.Array) -> pa.Array:
-    return pc.struct_field(pc.extract_regex(names, r"^(?P<folder>[^/]+)/"), "folder")
+    folders = sorted(name for name in place.listing.folders if not name.startswith("."))
+    return Contents(
+        parts=[Part(name, name) for name in ("", *folders)],
+        reader=FolderReader(place.filesystem, place.base, kind == "folder", place.uri),
+        class_names=folders if kind == "folder" else None,
+    )
 
 
 def _keys(names: pa.Array) -> pa.Array:
@@ -55,3 +64,21 @@ def _keys(names: pa.Array) -> pa.Array:
     if not pc.any(odd, min_count=0).as_py():
         return names
     return pa.array([safe_key(name) for name in names.to_pylist()], pa.string())
+
+
+def _format(kind: str, text: str) -> ImageFormat:
+    return register(
+        ImageFormat(
+            name=kind,
+            text=text,
+            is_file=lambda name: False,
+            is_folder=lambda listing: _layout(listing) == kind,
+            open=lambda place: _contents(kind, place),
+        )
+    )
+
+
+FOLDER = _format(
+    "folder", "one subfolder of images per class, sorted by name; images beside the subfolders have no label"
+)
+FLAT = _format("flat", "a folder of images without labels")

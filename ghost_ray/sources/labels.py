@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-import json
-import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ghost_ray import safe_yaml
-from ghost_ray.errors import InputError, nearest, one_line
-from ghost_ray.files import resolve
-from ghost_ray.sources.base import Source, read_bytes
+from ghost_ray.checks.agreement import in_numeric_order
+from ghost_ray.errors import InputError, nearest
+from ghost_ray.sources.source import Source
 
 UNKNOWN = -1
 _WNID = re.compile(r"n\d{8}")
 _INTEGER = re.compile(r"-?\d{1,18}")
+_FOLDERS = "folder"  # the format in which numbers are names
+
+
+@dataclass(frozen=True)
+class RawLabels:
+    """The labels of a set as somebody wrote them, and how an error about them speaks."""
+
+    values: list[str]  # distinct, sorted
+    uri: str
+    numbers_are_indices: bool = True  # and not names, as those of folders are
+    class_names: list[str] | None = None  # all names, also of classes without a row
+    field: str = "data"
+    hint: str = "`classes=FILE` with lines `name index`, or `unknown`"
 
 
 @dataclass(frozen=True)
 class LabelMap:
     """Raw label → index in the head, and what the head's classes are called."""
 
-    index: Mapping[str, int]  # every raw label of the source; −1 = unknown
+    index: Mapping[str, int]  # every raw label that was seen; −1 = unknown
     rule: str  # how it was found: wnid, sorted, classes or integer
     class_names: list[str] | None = None  # K names, where known
     notes: list[str] = field(default_factory=list)  # what a user should know about the rule
+    raw: RawLabels | None = None  # what it was found for
+    known: Mapping[str, int] | int = field(default_factory=dict)  # all labels of the rule; integers: how many classes
+    otherwise: str = ""  # what is wrong with a label that the rule does not know
+    kept: Mapping[int, int] | None = None  # class of the whole head → class of the head it was narrowed to
 
     def apply(self, labels: pa.ChunkedArray | pa.Array) -> np.ndarray:
-        """int32 indices of a column of raw labels; null is −1."""
+        """int32 indices of a column of raw labels; null is −1.
+
+        Raises
+        ------
+        InputError
+            For a label that was not seen when the rule was found, and that it does not know.
+        """
         codes = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
         codes = codes if pa.types.is_dictionary(codes.type) else codes.dictionary_encode()
-        table = np.array([self.index[value] for value in codes.dictionary.to_pylist()] + [UNKNOWN], np.int32)
-        places: np.ndarray = codes.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
+        places: np.ndarray = codes.indices.fill_null(len(codes.dictionary)).to_numpy(zero_copy_only=False)
+        table = np.full(len(codes.dictionary) + 1, UNKNOWN, np.int32)
+        for place in np.unique(places[places < len(codes.dictionary)]):  # a dictionary may hold more than is used
+            table[place] = self._of(codes.dictionary[place].as_py())
         return np.take(table, places)
 
+    def _of(self, value: str) -> int:
+        if value in self.index:
+            return self.index[value]
+        found = _integer(value, self.known) if isinstance(self.known, int) else self.known.get(value)
+        if found is None:
+            assert self.raw is not None  # of every map that `match_labels` makes
+            raise _no_class(self.raw, value, self.otherwise)
+        return found if self.kept is None else _narrowed(value, found, self.kept)
+
     def present(self) -> list[int]:
-        """The head's classes that the source has images of, ascending: what `--restrict` keeps."""
+        """The head's classes that the source has images of, ascending: what `restrict` keeps."""
         return sorted(set(self.index.values()) - {UNKNOWN})
 
     def restricted(self, kept: Sequence[int]) -> LabelMap:
@@ -52,20 +84,89 @@ class LabelMap:
             Naming the first label whose class was not kept.
         """
         place = {old: new for new, old in enumerate(kept)} | {UNKNOWN: UNKNOWN}
-        for raw, old in self.index.items():
-            if old not in place:
-                problem = f"is class {old} of the whole head, which was not kept"
-                raise InputError("--data", raw, problem, "leave its images out, or extract them with --unknown")
+        index = {raw: _narrowed(raw, old, place) for raw, old in self.index.items()}
         names = [self.class_names[old] for old in kept] if self.class_names is not None else None
-        return LabelMap({raw: place[old] for raw, old in self.index.items()}, self.rule, names, self.notes)
+        return replace(self, index=index, class_names=names, kept=place)
 
 
-def map_labels(source: Source, classes: int, explicit: Mapping[str, int] | None = None) -> LabelMap:
-    """Find the head's class for every label of a source.
+def _narrowed(raw: str, old: int, place: Mapping[int, int]) -> int:
+    if old not in place:
+        problem = f"is class {old} of the whole head, which was not kept"
+        raise InputError("data", raw, problem, "leave its images out, or extract them with `unknown`")
+    return place[old]
+
+
+def _integer(value: str, classes: int) -> int | None:
+    """The class that a number names; None where it is none, or too large."""
+    number = int(value) if _INTEGER.fullmatch(value) else None
+    return number if number is not None and UNKNOWN <= number < classes else None
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """What the labels of a source, or of some of it, are like."""
+
+    values: list[str]  # distinct, sorted
+    missing: int = 0  # images without one
+    first_missing: str | None = None  # the key of the first of them
+
+    @classmethod
+    def of(cls, items: pa.Table) -> LabelFacts:
+        """From rows with `key` and `label`."""
+        labels = items["label"]
+        values = sorted(pc.unique(labels.cast(pa.string())).drop_null().to_pylist())
+        missing = labels.null_count
+        first = items["key"].filter(pc.is_null(labels))[0].as_py() if missing else None
+        return cls(values, missing, first)
+
+    def merged(self, other: LabelFacts) -> LabelFacts:
+        """Those of both; ``self`` comes first."""
+        first = self.first_missing if self.missing else other.first_missing
+        new = set(other.values).difference(self.values)
+        values = sorted([*self.values, *new]) if new else self.values
+        return LabelFacts(values, self.missing + other.missing, first)
+
+
+def rule_is_clear(source: Source, explicit: Mapping[str, int] | None, classes: int) -> bool:
+    """Whether the first look at a source tells how its labels are to be read; else all of them must be known."""
+    facts = LabelFacts.of(source.seen.items)
+    if source.seen.complete or source.kind == _FOLDERS or explicit is not None:
+        return True
+    if facts.missing or not facts.values:
+        return False
+    numbers = all(_INTEGER.fullmatch(value) for value in facts.values)
+    return numbers or (all(_WNID.fullmatch(value) for value in facts.values) and _imagenet_of(classes) is not None)
+
+
+def map_labels(
+    source: Source, classes: int, explicit: Mapping[str, int] | None = None, facts: LabelFacts | None = None
+) -> LabelMap:
+    """Find the head's class for the labels of a source; see :func:`match_labels`.
+
+    Parameters
+    ----------
+    facts : LabelFacts, optional
+        Of the whole source. Default: those of the first look.
+    """
+    found = facts or LabelFacts.of(source.seen.items)
+    if found.missing:
+        first = f"has {found.missing:,} images without a label, first {found.first_missing!r}"
+        what = first if found.values else "has no labels"
+        raise InputError("data", source.uri, what, "`unknown`, if these are unknowns")
+    folders = source.kind == _FOLDERS
+    values = found.values
+    if facts is None and not source.seen.complete and folders:
+        values = source.class_names or values  # known without looking into them
+    raw = RawLabels(values, source.uri, not folders, source.class_names)
+    return match_labels(raw, classes, explicit)
+
+
+def match_labels(raw: RawLabels, classes: int, explicit: Mapping[str, int] | None = None) -> LabelMap:
+    """Find the head's class for every label.
 
     In this order: the `explicit` table (``--classes``); WordNet ids by timm's table for a head of that size;
     integers as they are (−1 = unknown), except where they are folder names; names in sorted order where there are
-    as many as classes. Sources may cover only some of the classes.
+    as many as classes. The labels may cover only some of the classes.
 
     Parameters
     ----------
@@ -75,82 +176,35 @@ def map_labels(source: Source, classes: int, explicit: Mapping[str, int] | None 
     Raises
     ------
     InputError
-        Naming the first label that fits no class, before any image is read.
+        Naming the first label that fits no class.
     """
-    values = source.label_values
-    missing = source.items["label"].null_count
-    if missing:
-        first = source.items.filter(pa.compute.is_null(source.items["label"]))["key"][0].as_py()
-        what = "has no labels" if not values else f"has {missing:,} images without a label, first {first!r}"
-        raise InputError("--data", source.uri, what, "--unknown, if these are unknowns")
     if explicit is not None:
-        return _by_table(source, values, classes, explicit)
-    if all(_WNID.fullmatch(value) for value in values):
+        return _by_table(raw, classes, explicit)
+    if all(_WNID.fullmatch(value) for value in raw.values):
         subset = _imagenet_of(classes)
         if subset is not None:
-            return _by_wnid(source, values, subset)
-    if source.kind != "folder" and all(_INTEGER.fullmatch(value) for value in values):
-        return _by_integer(source, values, classes)
-    return _by_order(source, values, classes)
+            return _by_wnid(raw, subset)
+    if raw.numbers_are_indices and all(_INTEGER.fullmatch(value) for value in raw.values):
+        return _by_integer(raw, classes)
+    return _by_order(raw, classes)
 
 
-def load_classes(uri: str) -> dict[str, int]:
-    """Read a ``--classes`` file.
-
-    A JSON or YAML object name → index, a JSON or YAML list of names in the head's order, or text with a line
-    ``name index`` for each class, or a name alone in the head's order.
-    """
-    filesystem, path = resolve(uri, "--classes")
-    try:
-        text = read_bytes(filesystem, path).decode("utf-8-sig")
-        suffix = posixpath.splitext(path)[1].lower()
-        if suffix == ".json":
-            table = json.loads(text)
-        elif suffix in (".yaml", ".yml"):
-            table = safe_yaml.load(text)
-        else:
-            table = _from_lines(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError("--classes", uri, f"cannot be read: {one_line(error)}") from error
-    if isinstance(table, list):
-        if len({str(name) for name in table}) != len(table):
-            raise InputError("--classes", uri, "names a class twice")
-        table = {str(name): index for index, name in enumerate(table)}
-    wrong = "a table name → index is needed" if not isinstance(table, dict) or not table else ""
-    for name, index in table.items() if isinstance(table, dict) else ():
-        if not isinstance(index, int) or isinstance(index, bool):
-            wrong = f"{name!r} has {index!r}, an integer is needed"
-            break
-    if wrong:
-        raise InputError("--classes", uri, wrong, "lines `name index`, or JSON or YAML {name: index}")
-    return {str(name): index for name, index in table.items()}
-
-
-def _from_lines(text: str) -> dict[str, int] | list[str]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    pairs = [re.split(r"[\t, ]+(?=-?\d+$)", line) for line in lines]
-    if not all(len(pair) == 2 for pair in pairs):
-        return lines
-    table = {name: int(index) for name, index in pairs}
-    if len(table) != len(pairs):
-        raise ValueError("names a class twice")
-    return table
-
-
-def _by_table(source: Source, values: list[str], classes: int, table: Mapping[str, int]) -> LabelMap:
+def _by_table(raw: RawLabels, classes: int, table: Mapping[str, int]) -> LabelMap:
     outside = next((name for name, index in table.items() if not UNKNOWN <= index < classes), None)
     if outside is not None:
         problem = f"{outside!r} has index {table[outside]}, the head's classes are 0 to {classes - 1}"
-        raise InputError("--classes", source.uri, problem)
-    for value in values:
+        raise InputError("classes", raw.uri, problem)
+    otherwise = "is not in the table of classes"
+    for value in raw.values:
         if value not in table:
-            raise _no_class(source, value, "is not in --classes", nearest(value, table))
+            raise _no_class(raw, value, otherwise, nearest(value, table))
     names: list[str | None] = [None] * classes
     for name, index in table.items():
         if index != UNKNOWN and names[index] is None:
             names[index] = name
     filled = [str(index) if name is None else name for index, name in enumerate(names)]
-    return LabelMap({value: table[value] for value in values}, "classes", filled)
+    seen = {value: table[value] for value in raw.values}
+    return LabelMap(seen, "classes", filled, raw=raw, known=table, otherwise=otherwise)
 
 
 def _imagenet_of(classes: int) -> str | None:
@@ -160,45 +214,48 @@ def _imagenet_of(classes: int) -> str | None:
     return infer_imagenet_subset({"num_classes": classes})
 
 
-def _by_wnid(source: Source, values: list[str], subset: str) -> LabelMap:
+def _by_wnid(raw: RawLabels, subset: str) -> LabelMap:
     from timm.data.imagenet_info import ImageNetInfo
 
     info: Any = ImageNetInfo(subset)
     place = {wnid: index for index, wnid in enumerate(info.label_names())}
-    for value in values:
+    otherwise = f"is none of the {len(place)} WordNet ids of {subset}"
+    for value in raw.values:
         if value not in place:
-            raise _no_class(source, value, f"is none of the {len(place)} WordNet ids of {subset}")
-    return LabelMap({value: place[value] for value in values}, "wnid", info.label_descriptions())
+            raise _no_class(raw, value, otherwise)
+    index = {value: place[value] for value in raw.values}
+    return LabelMap(index, "wnid", info.label_descriptions(), raw=raw, known=place, otherwise=otherwise)
 
 
-def _by_integer(source: Source, values: list[str], classes: int) -> LabelMap:
-    index = {value: int(value) for value in values}
-    for value, number in index.items():
-        if not UNKNOWN <= number < classes:
-            raise _no_class(source, value, f"the head's classes are 0 to {classes - 1} (−1: unknown)")
-    names = source.class_names if source.class_names and len(source.class_names) == classes else None
-    return LabelMap(index, "integer", names)
+def _by_integer(raw: RawLabels, classes: int) -> LabelMap:
+    otherwise = f"the head's classes are 0 to {classes - 1} (−1: unknown)"
+    index = {}
+    for value in raw.values:
+        number = _integer(value, classes)
+        if number is None:
+            raise _no_class(raw, value, otherwise)
+        index[value] = number
+    names = raw.class_names if raw.class_names and len(raw.class_names) == classes else None
+    return LabelMap(index, "integer", names, raw=raw, known=classes, otherwise=otherwise)
 
 
-def _by_order(source: Source, values: list[str], classes: int) -> LabelMap:
-    names = sorted(source.class_names if source.kind == "folder" and source.class_names else values)
+def _by_order(raw: RawLabels, classes: int) -> LabelMap:
+    every = raw.class_names if not raw.numbers_are_indices and raw.class_names else raw.values
+    names = sorted(every)
     if len(names) != classes:
-        first = values[0]
+        first = raw.values[0]
         problem = f"is one of {len(names)} names and the head has {classes} classes, so their order says nothing"
-        raise _no_class(source, first, problem)
+        raise _no_class(raw, first, problem)
     notes = []
-    if sorted(names, key=_natural) != names:
+    if sorted(names, key=in_numeric_order) != names:
         notes.append(
             "classes are numbered in the order of their names as text (10 before 2), as torchvision does;"
-            " if the head was trained in another order, say it with --classes"
+            " if the head was trained in another order, say it with a table of classes"
         )
-    return LabelMap({name: index for index, name in enumerate(names)}, "sorted", names, notes)
+    index = {name: place for place, name in enumerate(names)}
+    otherwise = f"is none of the {len(names)} names of classes"
+    return LabelMap(index, "sorted", names, notes, raw, index, otherwise)
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
-
-
-def _no_class(source: Source, value: str, problem: str, hint: str = "") -> InputError:
-    advice = hint or "--classes FILE with lines `name index`, or --unknown"
-    return InputError("--data", source.uri, f"label {value!r} fits no class of the head: {problem}", advice)
+def _no_class(raw: RawLabels, value: str, problem: str, hint: str = "") -> InputError:
+    return InputError(raw.field, raw.uri, f"label {value!r} fits no class of the head: {problem}", hint or raw.hint)

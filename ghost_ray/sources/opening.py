@@ -1,147 +1,124 @@
-"""`open_source`: find out what kind of data a URI is, and list it."""
+"""`open_source`: find out in which format images lie at a URI, and into which parts they fall."""
 
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
 
 from pyarrow import fs
 
-from ghost_ray.errors import InputError, nearest, one_line
-from ghost_ray.files import redact, resolve
-from ghost_ray.sources import parquet, tars
-from ghost_ray.sources.base import Source, is_image
-from ghost_ray.sources.folders import flat_source, folder_source
-from ghost_ray.sources.listing import Listing, list_files
-from ghost_ray.sources.lists import list_source
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files import explained, resolve
+from ghost_ray.sources.catalogue import ImageFormat, Place, format_setting, formats, image_format
+from ghost_ray.sources.file_listing import Listing, list_files
+from ghost_ray.sources.first_look import first_look, list_parts, part_digest, parts_fingerprint
+from ghost_ray.sources.folders import FLAT
 from ghost_ray.sources.retry import retried
-from ghost_ray.sources.shards import is_shard, shard_fingerprint, shard_source
+from ghost_ray.sources.source import Source
 
-_SHARDS = {"webdataset": ".tar", "parquet": ".parquet"}
-FORMATS = ("folder", "flat", "webdataset", "parquet", "list")
-_LIST_SUFFIXES = (".txt", ".lst", ".tsv")
+_FILES_TO_TELL = 20_000  # listed to find out the format; a folder of millions shows it in its first ones
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 
 
 def open_source(uri: str, format: str | None = None, root: str | None = None) -> Source:
-    """List the images at `uri` without reading any of them.
+    """Find the parts of the images at `uri`, and have a first look at them; no image is read.
 
     Parameters
     ----------
     uri : str
         A folder or a single file, local or ``s3://``, ``gs://``.
-    format : {'folder', 'flat', 'webdataset', 'parquet', 'list'}, optional
-        Detected where not given: a ``.tar`` or ``.parquet`` file, or a folder with such files and no images; a
-        text file; a folder with images in subfolders, or without.
+    format : str, optional
+        One of `formats`. Default: the one that recognises the file by its name, or the folder by the files in it.
     root : str, optional
         Where the paths of an image list begin. Default: the folder the list is in.
 
     Raises
     ------
     InputError
-        Where there is nothing, nothing of that kind, or more than one kind.
+        Where there is nothing, nothing of that format, or more than one format.
     """
-    found = _look(uri, format, root)
-    source = _open(found, root)
-    if not source.items.num_rows and not source.failures:
-        problem = f"holds no image (read as {found.kind})"
-        raise InputError("--data", found.uri, problem, f"--format {'|'.join(FORMATS)}")
-    return source
+    entry, place = _look(uri, format, root)
+    contents = entry.open(place)
+    seen = first_look(contents, place.uri)
+    if seen.complete and not seen.images and not seen.failures:
+        raise InputError("data", place.uri, f"holds no image (read as {entry.name})", format_setting())
+    return Source(
+        uri=place.uri,
+        kind=entry.name,
+        parts=contents.parts,
+        reader=contents.reader,
+        seen=seen,
+        fingerprint=contents.fingerprint or seen.fingerprint,
+        class_names=contents.class_names or seen.class_names,
+        keys_may_repeat=contents.keys_may_repeat,
+    )
 
 
 def fingerprint_of(uri: str, format: str | None = None, root: str | None = None) -> str:
-    """The fingerprint `open_source` would give, without looking into shards: cheap enough for every scheduled run."""
-    found = _look(uri, format, root)
-    suffix = _SHARDS.get(found.kind)
-    return shard_fingerprint(found.listing, suffix) if suffix else _open(found, root).fingerprint
+    """The fingerprint that a store of these images carries, without looking into shards.
+
+    Cheap enough for every scheduled run: folders and image lists are listed, and no more than a part of them is held.
+    """
+    entry, place = _look(uri, format, root)
+    contents = entry.open(place)
+    if contents.fingerprint is not None:
+        return contents.fingerprint
+    listed = list_parts(contents.reader, contents.parts)
+    return parts_fingerprint({part.name: part_digest(scans) for part, scans in listed})
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What lies at a URI, listed."""
-
-    kind: str
-    uri: str
-    filesystem: fs.FileSystem
-    base: str
-    path: str
-    listing: Listing
-
-
-def _look(uri: str, format: str | None, root: str | None) -> _Found:
-    if format is not None and format not in FORMATS:
-        raise InputError("--format", format, f"is not one of {', '.join(FORMATS)}", nearest(format, FORMATS))
+def _look(uri: str, format: str | None, root: str | None) -> tuple[ImageFormat, Place]:
+    chosen = None if format is None else image_format(format)
     shown = redact(uri)
-    filesystem, path = resolve(uri, "--data")
+    filesystem, path = resolve(uri, "data")
     try:
         found = retried(filesystem, lambda: filesystem.get_file_info(path))
     except OSError as error:
-        raise InputError("--data", shown, f"cannot be reached: {one_line(error)}") from error
+        raise explained(error, "data", uri) from None
     if found.type == fs.FileType.NotFound:
-        raise InputError("--data", shown, "does not exist", "a folder of images, shards or an image list")
+        raise InputError("data", shown, "does not exist", "a folder of images, shards or an image list")
     if found.type == fs.FileType.File:
         base, name = posixpath.split(path)
         listing = Listing([name], [found.size])
-        kind = format or _kind_of_file(name, shown)
+        entry = chosen or _format_of_file(name, shown)
     else:
         base = path
-        listing = list_files(filesystem, base, shown)
-        kind = format or _kind_of_folder(listing, shown)
-    if root is not None and kind != "list":
-        raise InputError("--root", root, f"is for image lists; {shown} is read as {kind}", "leave it out")
-    return _Found(kind, shown, filesystem, base, path, listing)
+        listing = list_files(filesystem, base, shown, _FILES_TO_TELL)
+        entry = chosen or _format_of_folder(listing, shown)
+    if root is not None and not entry.takes_root:
+        taking = ", ".join(each.name for each in formats() if each.takes_root)
+        raise InputError("root", root, f"is for the format {taking}; {shown} is read as {entry.name}", "leave it out")
+    return entry, Place(shown, filesystem, path, base, listing, root)
 
 
-def _open(found: _Found, root: str | None) -> Source:
-    kind, uri, filesystem, base, listing = found.kind, found.uri, found.filesystem, found.base, found.listing
-    if kind == "folder":
-        return folder_source(uri, filesystem, base, listing)
-    if kind == "flat":
-        return flat_source(uri, filesystem, base, listing)
-    if kind == "list":
-        return list_source(uri, filesystem, found.path, root)
-    suffix = _SHARDS[kind]
-    if kind == "parquet":
-        reader = parquet.ParquetReader(filesystem, base)
-        return shard_source(kind, uri, filesystem, base, listing, suffix, parquet.scan, reader)
-    return shard_source(kind, uri, filesystem, base, listing, suffix, tars.scan, tars.TarReader(filesystem, base))
-
-
-def _kind_of_file(name: str, uri: str) -> str:
-    lower = name.lower()
-    if lower.endswith(".tar"):
-        return "webdataset"
-    if lower.endswith(".parquet"):
-        return "parquet"
-    if lower.endswith(_LIST_SUFFIXES):
-        return "list"
-    if lower.endswith(_COMPRESSED):
+def _format_of_file(name: str, uri: str) -> ImageFormat:
+    found = [entry for entry in formats() if entry.is_file(name)]
+    if len(found) == 1:
+        return found[0]
+    if not found and name.lower().endswith(_COMPRESSED):
         raise _compressed(uri)
-    raise InputError("--data", uri, "is a file of no kind known here", f"--format {'|'.join(FORMATS)}")
+    problem = f"may be any of {_names(found)}" if found else "is a file of no format known here"
+    raise InputError("data", uri, problem, f"say which with {format_setting()}")
 
 
-def _kind_of_folder(listing: Listing, uri: str) -> str:
-    images = [name for name in listing.names if is_image(name)]
-    kinds = {
-        "images": bool(images),
-        "webdataset": any(is_shard(name, ".tar") for name in listing.names),
-        "parquet": any(is_shard(name, ".parquet") for name in listing.names),
-    }
-    present = [kind for kind, there in kinds.items() if there]
-    if len(present) > 1:
-        problem = f"holds more than one kind: {', '.join(present)}"
-        raise InputError("--data", uri, problem, f"say which with --format {'|'.join(FORMATS)}")
-    if not present:
-        if any(name.lower().endswith(_COMPRESSED) for name in listing.names):
-            raise _compressed(uri)
-        if listing.failures:
-            return "flat"
-        problem = "is empty" if not listing.names else f"holds no image among {len(listing.names)} files"
-        raise InputError("--data", uri, problem, "a folder of images, of .tar or of .parquet shards")
-    if present != ["images"]:
-        return present[0]
-    return "folder" if any("/" in name for name in images) else "flat"
+def _format_of_folder(listing: Listing, uri: str) -> ImageFormat:
+    found = [entry for entry in formats() if entry.is_folder(listing)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(
+            "data", uri, f"holds more than one format: {_names(found)}", f"say which with {format_setting()}"
+        )
+    if any(name.lower().endswith(_COMPRESSED) for name in listing.names):
+        raise _compressed(uri)
+    if listing.failures:
+        return FLAT  # it reports what could not be listed
+    problem = "is empty" if not listing.names else f"holds no image among {len(listing.names)} files"
+    raise InputError("data", uri, problem, f"formats: {_names(formats())}")
+
+
+def _names(entries: list[ImageFormat]) -> str:
+    return ", ".join(entry.name for entry in entries)
 
 
 def _compressed(uri: str) -> InputError:
-    return InputError("--data", uri, "is a compressed tar, which cannot be read in parts", "decompress it to .tar")
+    return InputError("data", uri, "is a compressed tar, which cannot be read in parts", "decompress it to .tar")

@@ -1,4 +1,7 @@
-"""Parquet in the Hugging Face image layout: a column ``image: {bytes, path}`` and a column ``label``."""
+"""Parquet in the Hugging Face image layout: a column ``image: {bytes, path}`` and a column ``label``.
+
+A part is a file, or some row groups of a large one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -14,40 +18,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError
-from ghost_ray.sources.base import Failure, Image, make_items, read_error
+from ghost_ray.sources.catalogue import register
 from ghost_ray.sources.retry import attempts, retried
-from ghost_ray.sources.shards import Scan, runs_of_one_file
+from ghost_ray.sources.shards import runs_of_one_file, shard_format
+from ghost_ray.sources.source import Failure, Image, Part, Scan, make_items, read_error
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "cls", "class", "target", "fine_label")
 _ROWS_AT_A_TIME = 16
+_ROWS_OF_A_SCAN = 128  # where the images are read as well
+_SHARE_BYTES = 128 << 20
 _BUFFER = 4 << 20  # streamed from the file: a row group may be larger than memory
-
-
-def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
-    """Rows and labels of one file from its footer and its label column; no image is touched."""
-    try:
-        schema, label, labels = retried(filesystem, lambda: _labels(filesystem, posixpath.join(base, file)))
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        return Scan(make_items([], [], []), [Failure(file, "read", read_error(error))])
-    image_column(schema, file)
-    rows = len(labels)
-    keys = [f"{file}/{row:08d}" for row in range(rows)]
-    files = pa.repeat(pa.scalar(file), rows)
-    items = make_items(keys, files, labels.dictionary_encode(), starts=range(rows))
-    return Scan(items, [], _class_names(schema, label))
-
-
-def _labels(filesystem: fs.FileSystem, path: str) -> tuple[pa.Schema, str | None, pa.Array]:
-    """Schema, name of the label column, and the labels as strings (null where there is no such column)."""
-    with filesystem.open_input_file(path) as handle:
-        parquet = pq.ParquetFile(handle)
-        schema = parquet.schema_arrow
-        label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
-        if label is None:
-            return schema, None, pa.nulls(parquet.metadata.num_rows, pa.string())
-        return schema, label, parquet.read([label])[label].combine_chunks().cast(pa.string())
 
 
 @dataclass(frozen=True)
@@ -57,9 +40,53 @@ class ParquetReader:
     filesystem: fs.FileSystem
     base: str
 
+    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+        try:
+            parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, part.file)))
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            # Told once, by the first part of the file.
+            failures = [Failure(part.file, Stage.READ, read_error(error))] if part.start == 0 else []
+            yield Scan(make_items([], [], []), failures)
+            return
+        with parquet:
+            column = image_column(parquet.schema_arrow, part.file)
+            label = next((name for name in LABEL_COLUMNS if name in parquet.schema_arrow.names), None)
+            names = _class_names(parquet.schema_arrow, label)
+            rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+            firsts = np.cumsum([0, *rows])
+            own = np.array_split(np.arange(len(rows)), part.stop)[part.start].tolist()
+            whole = max(1, sum(rows[group] for group in own))
+            for group in own:
+                first = int(firsts[group])
+                try:
+                    items = self._items(parquet, part.file, group, first, label)
+                except (OSError, pa.ArrowException) as error:
+                    problem = f"the labels of a row group cannot be read: {read_error(error)}"
+                    yield Scan(make_items([], [], []), [Failure(f"{part.file}/@{first:08d}", Stage.READ, problem)])
+                    continue
+                step = _ROWS_OF_A_SCAN if bodies else max(1, items.num_rows)
+                images = _rows(self.filesystem, parquet, column, _keys_by_row(items)) if bodies else None
+                for start in range(0, items.num_rows, step):
+                    some = items.slice(start, step)
+                    read = None if images is None else list(islice(images, some.num_rows))
+                    yield Scan(some, [], names, read, some.num_rows / whole)
+            if not own:
+                yield Scan(make_items([], [], []), [], names)
+
+    def _items(self, parquet: pq.ParquetFile, file: str, group: int, first: int, label: str | None) -> pa.Table:
+        """The rows of a group, with their labels as strings; null where there is no such column."""
+        count = parquet.metadata.row_group(group).num_rows
+        labels = pa.nulls(count, pa.string())
+        if label is not None:
+            read = partial(parquet.read_row_group, group, [label], use_threads=False)
+            labels = retried(self.filesystem, read)[label].combine_chunks().cast(pa.string())
+        keys = [f"{file}/{row:08d}" for row in range(first, first + count)]
+        files = pa.repeat(pa.scalar(file), count)
+        return make_items(keys, files, labels.dictionary_encode(), starts=range(first, first + count))
+
     def read(self, items: pa.Table) -> Iterator[Image]:
         for file, run in runs_of_one_file(items):
-            wanted = dict(zip(run["start"].to_pylist(), run["key"].to_pylist(), strict=True))
+            wanted = _keys_by_row(run)
             try:
                 parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, file)))
             except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
@@ -70,6 +97,10 @@ class ParquetReader:
 
     def _open(self, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(path, filesystem=self.filesystem, pre_buffer=False, buffer_size=_BUFFER)
+
+
+def _keys_by_row(items: pa.Table) -> dict[int, str]:
+    return dict(zip(items["start"].to_pylist(), items["key"].to_pylist(), strict=True))
 
 
 def _rows(filesystem: fs.FileSystem, parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
@@ -122,7 +153,7 @@ def image_column(schema: pa.Schema, file: str) -> str:
         if holds_images(name):
             return name
     problem = f"has no image column; its columns are {', '.join(schema.names)}"
-    raise InputError("--data", file, problem, "the Hugging Face layout is image: {bytes, path}, label")
+    raise InputError("data", file, problem, "the Hugging Face layout is image: {bytes, path}, label")
 
 
 def _class_names(schema: pa.Schema, label: str | None) -> list[str] | None:
@@ -133,3 +164,14 @@ def _class_names(schema: pa.Schema, label: str | None) -> list[str] | None:
     except (ValueError, KeyError, TypeError):
         return None
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+PARQUET = register(
+    shard_format(
+        "parquet",
+        "Parquet files in the Hugging Face layout: a column `image` with the bytes and a column `label`",
+        ".parquet",
+        ParquetReader,
+        _SHARE_BYTES,
+    )
+)

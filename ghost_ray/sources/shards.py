@@ -1,79 +1,63 @@
-"""What tar and Parquet shards have in common: many files, each scanned for the images in it."""
+"""What tar and Parquet shards have in common: files that are parts, or of which a part is some share."""
 
 from __future__ import annotations
 
 import itertools
 import posixpath
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from ghost_ray.errors import InputError
-from ghost_ray.sources.base import ITEMS, Failure, Reader, Source, listing_fingerprint, require_distinct
-from ghost_ray.sources.listing import Listing
-
-_SCANNERS = 16  # shards scanned at a time: it is waiting for an object store that is shared out, not work
+from ghost_ray.sources.catalogue import Contents, ImageFormat, Place
+from ghost_ray.sources.source import Part, Reader, listing_fingerprint
 
 
-@dataclass(frozen=True)
-class Scan:
-    """The images of one shard, and what was found broken on the way."""
+def shard_format(
+    name: str, text: str, suffix: str, reader: Callable[[fs.FileSystem, str], Reader], share_bytes: int | None = None
+) -> ImageFormat:
+    """The entry of a format whose images lie in shards.
 
-    items: pa.Table
-    failures: list[Failure]
-    class_names: list[str] | None = None
+    Parameters
+    ----------
+    suffix : str
+        Of the shards' names, in lower case.
+    reader : callable
+        Makes the reader of shards below a folder of a filesystem.
+    share_bytes : int, optional
+        Cut larger shards into several parts of about this size: part ``start`` of ``stop`` of the file. Default: a
+        part is a whole shard, ``0`` of ``1``.
+    """
 
+    def is_shard(file: str) -> bool:
+        """Whether a file is one of the shards; hidden files are not."""
+        return file.lower().endswith(suffix) and not posixpath.basename(file).startswith(".")
 
-Scanner = Callable[[fs.FileSystem, str, str], Scan]
+    def parts_of(file: str, size: int) -> Iterator[Part]:
+        count = 1 if share_bytes is None else max(1, -(-size // share_bytes))
+        for number in range(count):
+            own = f"{file}#{number}" if count > 1 else file
+            yield Part(own, file, number, count, max(1, size // count))
 
+    def open_shards(place: Place) -> Contents:
+        listing = place.every_file()
+        sizes = dict(sorted(pair for pair in zip(listing.names, listing.sizes, strict=True) if is_shard(pair[0])))
+        names, bytes_ = pa.array(list(sizes), pa.string()), pa.array(list(sizes.values()), pa.int64())
+        return Contents(
+            parts=[part for file, size in sizes.items() for part in parts_of(file, size)],
+            reader=reader(place.filesystem, place.base),
+            fingerprint=listing_fingerprint(names, bytes_),
+        )
 
-def shard_source(
-    kind: str,
-    uri: str,
-    filesystem: fs.FileSystem,
-    base: str,
-    listing: Listing,
-    suffix: str,
-    scan: Scanner,
-    reader: Reader,
-) -> Source:
-    """One source of all shards in `listing`, in sorted order."""
-    files = sorted(name for name in listing.names if is_shard(name, suffix))
-    with ThreadPoolExecutor(_SCANNERS) as pool:
-        scans = list(pool.map(lambda file: scan(filesystem, base, file), files))
-    items = pa.concat_tables([ITEMS.empty_table(), *(scan.items for scan in scans)]).unify_dictionaries()
-    items = items.combine_chunks()
-    require_distinct(items["key"].combine_chunks(), uri)
-    named = [scan.class_names for scan in scans if scan.class_names is not None]
-    if any(names != named[0] for names in named):
-        raise InputError("--data", uri, "its shards name different classes", "read them one data set at a time")
-    return Source(
-        uri=uri,
-        kind=kind,
-        items=items,
-        reader=reader,
-        fingerprint=shard_fingerprint(listing, suffix),
-        class_names=named[0] if named else None,
-        failures=[failure for scan in scans for failure in scan.failures],
-        ignored=len(listing.names) - len(files),
+    return ImageFormat(
+        name=name,
+        text=text,
+        is_file=lambda file: file.lower().endswith(suffix),
+        is_folder=lambda listing: any(map(is_shard, listing.names)),
+        open=open_shards,
     )
-
-
-def shard_fingerprint(listing: Listing, suffix: str) -> str:
-    """The fingerprint of a source of shards, from their names and sizes; none of them is opened."""
-    sizes = {name: size for name, size in zip(listing.names, listing.sizes, strict=True) if is_shard(name, suffix)}
-    files = sorted(sizes)
-    return listing_fingerprint(pa.array(files, pa.string()), pa.array([sizes[file] for file in files], pa.int64()))
-
-
-def is_shard(name: str, suffix: str) -> bool:
-    """Whether a file is one of the shards; hidden files are not."""
-    return name.lower().endswith(suffix) and not posixpath.basename(name).startswith(".")
 
 
 def runs_of_one_file(items: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from ghost_ray.sources.base import Failure, safe_key
+from ghost_ray.config.policies import Stage
 from ghost_ray.sources.retry import retried
+from ghost_ray.sources.source import Failure, safe_key
 
 BLOCK = 512
 LOOK_AHEAD = 32 << 10  # header, label and next header usually arrive with one request
+_MOST_AHEAD = 4 << 20
 MAX_SIDECAR = 1 << 20  # labels and long names larger than this are not read
 _REGULAR = (b"0", b"\0", b"7")
 _GNU_LONG_NAME, _PAX = b"L", b"x"
@@ -33,20 +35,32 @@ class Member(NamedTuple):
 
 @dataclass
 class Window:
-    """Small reads at increasing offsets, a few of them served by each request."""
+    """Reads at increasing offsets, many of them served by each request; no byte is asked for twice.
+
+    Reads that follow each other closely make the requests larger, up to `_MOST_AHEAD`; a jump makes them small again.
+    """
 
     filesystem: fs.FileSystem
     handle: pa.NativeFile
     length: int
     _offset: int = 0
     _held: bytes = field(default=b"", repr=False)
+    _ahead: int = LOOK_AHEAD
 
     def read(self, offset: int, count: int) -> bytes:
+        end = self._offset + len(self._held)
+        if not self._offset <= offset <= end:
+            near = 0 <= offset - end <= LOOK_AHEAD
+            self._ahead = self._ahead if near else LOOK_AHEAD
+            self._offset, self._held, end = offset, b"", offset
+        missing = offset + count - end
+        if missing > 0:
+            wanted = max(missing, self._ahead)
+            more = retried(self.filesystem, lambda: self.handle.read_at(wanted, end))
+            self._held = self._held[offset - self._offset :] + more
+            self._offset = offset
+            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
         at = offset - self._offset
-        if at < 0 or at + count > len(self._held):
-            wanted = max(count, LOOK_AHEAD)
-            self._held = retried(self.filesystem, lambda: self.handle.read_at(wanted, offset))
-            self._offset, at = offset, 0
         return self._held[at : at + count]
 
 
@@ -62,7 +76,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
         header = _header(block)
         if header is None:
             problem = "a rotten header; what follows it, up to the next sound one, is lost"
-            failures.append(Failure(f"{file}/@{offset}", "read", problem))
+            failures.append(Failure(f"{file}/@{offset}", Stage.READ, problem))
             offset = _next_header(window, offset + BLOCK)
             if offset >= window.length:
                 return
@@ -74,7 +88,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
         start = offset + BLOCK
         if start + size > window.length:
             problem = "the tar ends inside this member; what came after it is lost"
-            failures.append(Failure(f"{file}/{_safe_name(name)}", "read", problem))
+            failures.append(Failure(f"{file}/{_safe_name(name)}", Stage.READ, problem))
             return
         if kind == _GNU_LONG_NAME and size <= MAX_SIDECAR:
             long_name = window.read(start, size).rstrip(b"\0")
@@ -86,7 +100,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
                 yield Member(_safe_name(name), start, size)
         offset = start + -(-size // BLOCK) * BLOCK
     problem = "the tar has no end mark; what may have come after its last member is lost"
-    failures.append(Failure(file, "read", problem))
+    failures.append(Failure(file, Stage.READ, problem))
 
 
 def _header(block: bytes) -> tuple[bytes, int, bytes] | None:

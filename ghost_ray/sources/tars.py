@@ -1,50 +1,93 @@
-"""WebDataset shards: tars in which ``name.jpg`` stands beside ``name.cls`` or ``name.json``."""
+"""WebDataset shards: tars in which ``name.jpg`` stands beside ``name.cls`` or ``name.json``. A part is a shard."""
 
 from __future__ import annotations
 
 import json
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs
 
-from ghost_ray.sources.base import Failure, Image, is_image, make_items, read_error
+from ghost_ray.config.policies import Stage
+from ghost_ray.sources.catalogue import register
 from ghost_ray.sources.retry import retried
-from ghost_ray.sources.shards import Scan, runs_of_one_file
+from ghost_ray.sources.shards import runs_of_one_file, shard_format
+from ghost_ray.sources.source import Failure, Image, Part, Scan, is_image, make_items, read_error, refuse_repeated
 from ghost_ray.sources.tar_members import LOOK_AHEAD, MAX_SIDECAR, Member, Window, members
 
 LABEL_FIELDS = ("label", "cls", "class", "class_id", "target")  # looked for in a .json, in this order
 _MAX_REQUEST = 8 << 20  # neighbouring images are read together up to this
 
 
-def scan(filesystem: fs.FileSystem, base: str, file: str) -> Scan:
-    """Images and labels of one tar from its headers and label files; image bodies are jumped over."""
-    images: list[Member] = []
-    labels: dict[str, tuple[int, str]] = {}
-    failures: list[Failure] = []
-    try:
-        path = posixpath.join(base, file)
-        with retried(filesystem, lambda: filesystem.open_input_file(path)) as handle:
-            window = Window(filesystem, handle, handle.size())
-            for member in members(window, file, failures):
-                stem, suffix = posixpath.splitext(member.name)
-                if is_image(member.name):
-                    images.append(member)
-                elif suffix in (".cls", ".json") and member.size <= MAX_SIDECAR:
-                    content = window.read(member.start, member.size)
-                    label = _plain_label(content) if suffix == ".cls" else _json_label(content)
-                    rank = 0 if suffix == ".cls" else 1
-                    if label is not None and rank <= labels.get(stem, (rank, ""))[0]:
-                        labels[stem] = rank, label
-    except (OSError, pa.ArrowException) as error:
-        failures.append(Failure(file, "read", read_error(error)))
-    keys = [f"{file}/{member.name}" for member in images]
-    raw = [labels.get(posixpath.splitext(member.name)[0], (0, None))[1] for member in images]
-    sizes, starts = [member.size for member in images], [member.start for member in images]
-    return Scan(make_items(keys, pa.repeat(pa.scalar(file), len(keys)), raw, sizes, starts), failures)
+_IMAGES_OF_A_SCAN = 4096
+_BODIES_OF_A_SCAN, _BYTES_OF_A_SCAN = 128, 32 << 20  # where the images are read as well
+
+
+@dataclass
+class _Shard:
+    """What is known of a shard while its members go by.
+
+    Members with one stem that follow each other are a sample. A label in the sample counts; in it, that of the .cls.
+    An image without one has the first label that stands under its stem elsewhere in the shard.
+    """
+
+    file: str
+    with_bodies: bool
+    images: list[Member] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    labels: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # stem → sample, rank, label
+    sample: int = 0
+    stem: str = ""
+    held: int = 0  # bytes of the bodies
+    to_the_end: bool = False  # an image waits for a label that may stand anywhere
+
+    def add(self, member: Member, stem: str, window: Window) -> None:
+        if stem != self.stem:
+            self.sample, self.stem = self.sample + 1, stem
+        if is_image(member.name):
+            if member.name in self.names:
+                raise refuse_repeated(f"{self.file}/{member.name}", self.file)
+            self.names.add(member.name)
+            self.images.append(member)
+            if self.with_bodies:
+                self.bodies.append(window.read(member.start, member.size))
+                self.held += member.size
+        elif member.name.endswith((".cls", ".json")) and member.size <= MAX_SIDECAR:
+            content = window.read(member.start, member.size)
+            rank, label = (0, _plain_label(content)) if member.name.endswith(".cls") else (1, _json_label(content))
+            before = self.labels.get(stem)
+            if label is not None and (before is None or (before[0] == self.sample and rank <= before[1])):
+                self.labels[stem] = self.sample, rank, label
+
+    def is_enough(self) -> bool:
+        """Whether what was collected can be given away; a listing waits for the labels of all its images."""
+        if self.with_bodies:
+            return len(self.images) >= _BODIES_OF_A_SCAN or self.held > _BYTES_OF_A_SCAN
+        if len(self.images) < _IMAGES_OF_A_SCAN or self.to_the_end:
+            return False
+        self.to_the_end = None in self._labels()
+        return not self.to_the_end
+
+    def _labels(self) -> list[str | None]:
+        known = (self.labels.get(posixpath.splitext(member.name)[0]) for member in self.images)
+        return [None if label is None else label[2] for label in known]
+
+    def take(self, share: float) -> Scan:
+        """What was collected since the last time."""
+        keys = [f"{self.file}/{member.name}" for member in self.images]
+        sizes, starts = [member.size for member in self.images], [member.start for member in self.images]
+        items = make_items(keys, pa.repeat(pa.scalar(self.file), len(keys)), self._labels(), sizes, starts)
+        bodies = zip(keys, self.bodies, strict=self.with_bodies)
+        images = [Image(key, body, None) for key, body in bodies] if self.with_bodies else None
+        scan = Scan(items, list(self.failures), images=images, share=share)
+        self.images, self.bodies, self.held = [], [], 0
+        self.failures.clear()  # in place: the walk over the members adds to it
+        return scan
 
 
 @dataclass(frozen=True)
@@ -53,6 +96,23 @@ class TarReader:
 
     filesystem: fs.FileSystem
     base: str
+
+    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+        shard, path = _Shard(part.file, bodies), posixpath.join(self.base, part.file)
+        begun = size = 0
+        try:
+            with retried(self.filesystem, lambda: self.filesystem.open_input_file(path)) as handle:
+                size = handle.size()
+                window = Window(self.filesystem, handle, size)
+                for member in members(window, part.file, shard.failures):
+                    stem = posixpath.splitext(member.name)[0]
+                    if stem != shard.stem and shard.is_enough():
+                        yield shard.take((member.start - begun) / size)
+                        begun = member.start
+                    shard.add(member, stem, window)
+        except (OSError, pa.ArrowException) as error:
+            shard.failures.append(Failure(part.file, Stage.READ, read_error(error)))
+        yield shard.take((size - begun) / max(1, size))
 
     def read(self, items: pa.Table) -> Iterator[Image]:
         for file, run in runs_of_one_file(items):
@@ -118,3 +178,13 @@ def _read_together(
     for key, start, size in ranges:
         data = held[start - first : start - first + size]
         yield Image(key, data, None) if len(data) == size else Image(key, None, "the tar ends inside this member")
+
+
+WEBDATASET = register(
+    shard_format(
+        "webdataset",
+        "WebDataset shards: .tar files in which `name.jpg` has `name.cls` or `name.json` beside it",
+        ".tar",
+        TarReader,
+    )
+)

@@ -11,26 +11,51 @@ In a *clustered* store the rows are sorted by label and every Parquet row group 
 of one very large class), so a reader brings the samples of a class together by reading nothing else.
 """
 
-from ghost_ray.store.layout import FAILURES, HEAD, UNKNOWN, RowFile, RowGroup, StoreManifest, row_schema, to_table
-from ghost_ray.store.pieces import Piece, inspect_file
-from ghost_ray.store.reader import Rows, Store
-from ghost_ray.store.writer import ClusteredWriter, finish_store, group_ends, write_failures, write_head
+from ghost_ray.store.in_memory import ArrayStore
+from ghost_ray.store.keys import hash_keys, row_keys
+from ghost_ray.store.layout import (
+    FAILURES,
+    HEAD,
+    STORE_FORMAT,
+    UNKNOWN,
+    ClassCount,
+    RowFile,
+    RowGroup,
+    StoreManifest,
+    row_schema,
+    to_table,
+)
+from ghost_ray.store.pages import read_vectors
+from ghost_ray.store.pieces import Piece, inspect_file, joined, open_parquet
+from ghost_ray.store.reader import Store
+from ghost_ray.store.sampling import look_at, some_groups
+from ghost_ray.store.writer import ClusteredWriter, finish_store, group_ends, row_order, write_failures, write_head
 
 __all__ = [
     "FAILURES",
     "HEAD",
+    "STORE_FORMAT",
     "UNKNOWN",
+    "ArrayStore",
+    "ClassCount",
     "ClusteredWriter",
     "Piece",
     "RowFile",
     "RowGroup",
-    "Rows",
     "Store",
     "StoreManifest",
     "finish_store",
     "group_ends",
+    "hash_keys",
     "inspect_file",
+    "joined",
+    "look_at",
+    "open_parquet",
+    "read_vectors",
+    "row_keys",
+    "row_order",
     "row_schema",
+    "some_groups",
     "to_table",
     "write_failures",
     "write_head",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ghost_ray._compiled import compiled
+from ghost_ray.compiled import compiled
 
 
 @compiled()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from ghost_ray.manifest import MAX_CLASSES, Manifest, Part
+from ghost_ray.files.digests import Digest
+from ghost_ray.files.manifest import MAX_CLASSES, Manifest, Part
 
 HEAD = "head.safetensors"
 FAILURES = "failures.parquet"
 FAILURES_SCHEMA = pa.schema([("key", pa.string()), ("stage", pa.string()), ("error", pa.string())])
 UNKNOWN = -1
+STORE_FORMAT = 2  # since stores have an ``order``
 # A row group this large keeps the per-group overhead small; a task reading a few of them stays in memory.
 GROUP_BYTES = 8 << 20
 FILE_BYTES = 256 << 20
@@ -33,18 +35,36 @@ class RowFile(Part):
     name: str
     rows: int = Field(ge=0)
     groups: list[RowGroup]
+    digest: Digest | None = Field(None, exclude=True)  # from whoever wrote it; kept with those of the other files
 
 
 class StoreManifest(Manifest):
-    """Manifest of a store. ``layout`` clustered: rows lie sorted by label, row groups hold whole classes."""
+    """Manifest of a store.
 
+    ``layout`` clustered: rows lie sorted by label, row groups hold whole classes. ``order`` hash: those of a class lie
+    in the order of `hash_keys` of their keys, so that the first of them are a random sample.
+    """
+
+    reads: ClassVar[tuple[int, ...]] = (1, STORE_FORMAT)
+
+    format_version: int = STORE_FORMAT
     kind: Literal["store"] = "store"
     layout: Literal["clustered", "unordered"] = "unordered"
+    order: Literal["hash"] | None = None
     files: list[RowFile] | None = None
     class_names: list[str] | None = None
     has_head: bool = True
     failures: int = Field(0, ge=0)
     seconds: dict[str, float] = {}
+    batch_size: int | None = None  # of the forward passes: smaller than asked for where that did not fit into memory
+
+    def row_names(self) -> list[str]:
+        """The names of the files below ``rows/`` whose digests were recorded."""
+        return [name.removeprefix("rows/") for name in self.digests or {} if name.startswith("rows/")]
+
+
+# Of one class: its index, its name and how many rows there are.
+ClassCount = TypedDict("ClassCount", {"class": int, "name": str, "n": int})
 
 
 def row_schema(dimensions: int, classes: int | None = None) -> pa.Schema:

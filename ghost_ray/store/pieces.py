@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,7 +57,7 @@ def cut_by_class(files: Iterable[RowFile], row_bytes: int, target_bytes: int) ->
             ranges.append([piece])
             size = 0
         size += piece.rows * row_bytes
-    return [list(_join(pieces)) for pieces in ranges]
+    return [[joined(list(mine)) for _, mine in groupby(pieces, key=lambda piece: piece.file)] for pieces in ranges]
 
 
 def in_label_order(files: Iterable[RowFile]) -> bool:
@@ -66,21 +66,15 @@ def in_label_order(files: Iterable[RowFile]) -> bool:
     return all(a.last_label <= b.first_label for a, b in pairwise(groups))
 
 
-def _join(pieces: list[Piece]) -> Iterator[Piece]:
-    current = pieces[0]
-    for piece in pieces[1:]:
-        if piece.file == current.file:
-            current = Piece(
-                current.file,
-                current.groups + piece.groups,
-                current.rows + piece.rows,
-                current.first_label,
-                piece.last_label,
-            )
-        else:
-            yield current
-            current = piece
-    yield current
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Consecutive pieces of one file as one."""
+    return Piece(
+        pieces[0].file,
+        tuple(group for piece in pieces for group in piece.groups),
+        sum(piece.rows for piece in pieces),
+        min(piece.first_label for piece in pieces),
+        max(piece.last_label for piece in pieces),
+    )
 
 
 @contextlib.contextmanager

@@ -5,45 +5,24 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import MANIFEST, join, read_bytes, redact, resolve
-from ghost_ray.manifest import read_manifest
-from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, RowFile, StoreManifest
+from ghost_ray.errors import Damaged, GhostRayError, InputError, one_line, redact
+from ghost_ray.files import MANIFEST, explained, join, names_in, reaching, read_bytes, resolve
+from ghost_ray.files.causes import cause_of
+from ghost_ray.files.digests import damaged, wrong_digests
+from ghost_ray.files.manifest import read_manifest
+from ghost_ray.files.tensors import read_tensors
+from ghost_ray.rows import Head, Rows
+from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, ClassCount, RowFile, StoreManifest
 from ghost_ray.store.pages import read_vectors
 from ghost_ray.store.pieces import Piece, cut, cut_by_class, in_label_order, inspect_file, open_parquet
-from ghost_ray.tensors import read_tensors
 
 PIECE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a store as arrays: label [n] int32, pred [n] int32, embedding [n, D] float32, logits [n, K] or None.
-
-    ``start`` is where in its piece the first of them stands.
-    """
-
-    label: np.ndarray
-    pred: np.ndarray
-    embedding: np.ndarray
-    logits: np.ndarray | None = None
-    key: pa.Array | None = None
-    start: int = 0
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    @property
-    def correct(self) -> np.ndarray:
-        """Which rows the network classified correctly, [n] bool."""
-        return np.equal(self.label, self.pred)
 
 
 class Store:
@@ -54,25 +33,25 @@ class Store:
     ...     rows = store.read(piece)
     """
 
-    def __init__(self, uri: str, manifest: StoreManifest, files: list[RowFile]) -> None:
-        self.uri, self.manifest, self.files = uri, manifest, files
+    def __init__(self, uri: str, manifest: StoreManifest, files: list[RowFile], field: str = "store") -> None:
+        self.uri, self.manifest, self.files, self.field = uri, manifest, files, field
 
     @classmethod
-    def open(cls, uri: str, field: str = "STORE") -> Store:
-        """Open and check a store: manifest readable, every row file there."""
+    def open(cls, uri: str, field: str = "store", *, verify: bool = False) -> Store:
+        """Open and check a store: manifest readable, every row file there in the size it was written in.
+
+        With ``verify``, every byte of it is read and compared as well.
+        """
         manifest = read_manifest(uri, StoreManifest, field, "ghost-ray extract … --out STORE")
-        filesystem, path = resolve(join(uri, "rows"))
-        listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        present = {info.base_name for info in listing if info.base_name.endswith(".parquet")}
-        if manifest.files is None:
-            files = [_inspect(uri, name, field) for name in sorted(present)]
-        else:
-            files = manifest.files
-            for file in files:
-                if file.name not in present:
-                    raise InputError(field, redact(uri), f"rows/{file.name} is missing", "extract the store again")
-            if len({file.name for file in files}) != len(files):
-                raise InputError(field, redact(uri), "its manifest names a file twice", "extract the store again")
+        with reaching(uri, field):
+            listed = names_in(join(uri, "rows")) if manifest.digests is None else manifest.row_names()
+            present = [name for name in listed if name.endswith(".parquet")]
+            files = [_inspect(uri, name, field) for name in present] if manifest.files is None else manifest.files
+        missing = [file.name for file in files if file.name not in present]
+        if missing:
+            raise Damaged(field, redact(uri), f"rows/{missing[0]} is missing", "extract the store again")
+        if len({file.name for file in files}) != len(files):
+            raise InputError(field, redact(uri), "its manifest names a file twice", "extract the store again")
         counted = sum(file.rows for file in files)
         if counted != manifest.rows:
             raise InputError(
@@ -81,7 +60,12 @@ class Store:
                 f"its files hold {counted} rows, the manifest says {manifest.rows}",
                 "extract again",
             )
-        return cls(uri, manifest, files)
+        if verify:
+            with reaching(uri, field):
+                damages = wrong_digests(uri, manifest.digests or {})
+            if damages:
+                raise damaged(field, uri, damages, "extract the store again")
+        return cls(uri, manifest, files, field)
 
     @property
     def classes(self) -> int:
@@ -113,19 +97,23 @@ class Store:
         names = self.manifest.class_names
         return names[index] if names is not None and 0 <= index < len(names) else str(index)
 
-    def head(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The network's last linear layer, weight [K, D] and bias [K] float32; None where it is not known."""
+    def class_count(self, index: int, n: int) -> ClassCount:
+        """A class and how many rows it has, as results name it."""
+        return {"class": int(index), "name": self.class_name(int(index)), "n": int(n)}
+
+    def head(self) -> Head | None:
+        """The network's last linear layer; None where it is not known."""
         if not self.manifest.has_head:
             return None
         where = join(self.uri, HEAD)
-        tensors = read_tensors(where, "STORE", self.uri)
+        tensors = read_tensors(where, self.field, self.uri, (self.manifest.digests or {}).get(HEAD))
         weight, bias = tensors.get("weight"), tensors.get("bias")
         shape = (self.classes, self.dimensions)
         if weight is None or bias is None or weight.shape != shape or bias.shape != shape[:1]:
             raise InputError(
-                "STORE", redact(self.uri), f"{HEAD} does not hold weight {shape} and bias", "extract again"
+                self.field, redact(self.uri), f"{HEAD} does not hold weight {shape} and bias", "extract again"
             )
-        return weight.astype(np.float32), bias.astype(np.float32)
+        return Head(weight.astype(np.float32), bias.astype(np.float32))
 
     def pieces(self, target_bytes: int = PIECE_BYTES) -> list[Piece]:
         """Cut the store into pieces of about ``target_bytes``; the cut depends on the store alone."""
@@ -141,31 +129,44 @@ class Store:
         """The row groups that may hold rows of one class."""
         return [p for p in cut(self.files, self._row_bytes, 0) if p.first_label <= label <= p.last_label]
 
+    def split(self, piece: Piece) -> list[Piece]:
+        """The row groups of a piece, each as a piece of its own."""
+        groups = self._file(piece.file).groups
+        return [
+            Piece(piece.file, (at,), groups[at].rows, groups[at].first_label, groups[at].last_label)
+            for at in piece.groups
+        ]
+
     @property
     def _row_bytes(self) -> int:
         return 4 * (self.dimensions + (0 if self.manifest.has_head else self.classes))
 
-    def read(self, piece: Piece, *, keys: bool = False, logits: bool = True) -> Rows:
+    def read(self, piece: Piece) -> Rows:
         """Read a piece into arrays and check its shape and labels; InputError names file and row."""
-        parts = list(self.batches(piece, keys=keys, logits=logits))
-        if len(parts) == 1:
-            return parts[0]
-        found = [p.logits for p in parts if p.logits is not None]
-        return Rows(
-            label=_stack([p.label for p in parts], np.int32),
-            pred=_stack([p.pred for p in parts], np.int32),
-            embedding=_stack([p.embedding for p in parts], np.float32, self.dimensions),
-            logits=_stack(found, np.float32, self.classes) if logits and not self.manifest.has_head else None,
-            key=pa.chunked_array([p.key for p in parts], pa.string()).combine_chunks() if keys else None,
-        )
+        return self._joined(list(self.batches(piece)))
 
-    def batches(self, piece: Piece, *, keys: bool = False, logits: bool = True) -> Iterator[Rows]:
-        """Read a piece row group by row group, and a very large row group in parts.
+    def read_keyed(self, piece: Piece) -> tuple[Rows, pa.Array]:
+        """Read a piece, and the key of each row."""
+        parts = list(self.keyed_batches(piece))
+        keys = pa.chunked_array([key for _, key in parts], pa.string()).combine_chunks()
+        return self._joined([rows for rows, _ in parts]), keys
+
+    def batches(self, piece: Piece, *, logits: bool = True) -> Iterator[Rows]:
+        """Read a piece row group by row group, and a very large row group in parts; stored logits may be left out.
 
         Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is half as fast
         again as reading the same rows in one go, and takes little memory whatever wrote the store.
         """
-        narrow = ["label", "pred", "key"] if keys else ["label", "pred"]
+        for rows, _ in self._batches(piece, ["label", "pred"], logits=logits):
+            yield rows
+
+    def keyed_batches(self, piece: Piece) -> Iterator[tuple[Rows, pa.Array]]:
+        """Read a piece as `batches` does, and the key of each row."""
+        for rows, table in self._batches(piece, ["label", "pred", "key"], logits=True):
+            yield rows, table.column("key").combine_chunks()
+
+    def _batches(self, piece: Piece, narrow: list[str], *, logits: bool) -> Iterator[tuple[Rows, pa.Table]]:
+        """Parts of a piece as arrays, and their narrow columns as they were read."""
         wide = {"embedding": self.dimensions}
         if logits and not self.manifest.has_head:
             wide["logits"] = self.classes
@@ -174,17 +175,28 @@ class Store:
             self._check_small(table, piece, start)
             for name in set(wide) - set(vectors):
                 vectors[name] = self._vectors(table, name, wide[name], piece, start)
-            yield Rows(
+            rows = Rows(
                 label=_integers(table, "label"),
                 pred=_integers(table, "pred"),
                 embedding=vectors["embedding"],
                 logits=vectors.get("logits"),
-                key=table.column("key").combine_chunks() if keys else None,
                 start=start,
             )
+            yield rows, table
             start += table.num_rows
         if start != piece.rows:
             raise self.broken(piece.file, f"holds {start} rows where the manifest says {piece.rows}")
+
+    def _joined(self, parts: list[Rows]) -> Rows:
+        if len(parts) == 1:
+            return parts[0]
+        stored = None if self.manifest.has_head else [part.logits for part in parts]
+        return Rows(
+            label=_stack([part.label for part in parts], np.int32),
+            pred=_stack([part.pred for part in parts], np.int32),
+            embedding=_stack([part.embedding for part in parts], np.float32, self.dimensions),
+            logits=None if stored is None else _stack(stored, np.float32, self.classes),
+        )
 
     def read_small(self, piece: Piece, *columns: str) -> pa.Table:
         """Some narrow columns of a piece (``label``, ``pred``, ``key``), checked like all else."""
@@ -219,7 +231,7 @@ class Store:
                     rest = [name for name in columns if name not in vectors]
                     yield file.read_row_group(index, columns=rest, use_threads=False), vectors
         except (OSError, pa.ArrowException, LookupError, UnicodeDecodeError) as error:
-            raise self.broken(piece.file, one_line(error).strip("'\"")) from None
+            raise self._unreadable(piece.file, error) from None
 
     def read_labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels and predictions of the whole store in file order, each [N] int32."""
@@ -247,7 +259,13 @@ class Store:
 
     def broken(self, file: str, problem: str) -> InputError:
         """What to raise about a file of this store."""
-        return InputError("STORE", redact(self.uri), f"rows/{file}: {problem}", "extract the store again")
+        return InputError(self.field, redact(self.uri), f"rows/{file}: {problem}", "extract the store again")
+
+    def _unreadable(self, file: str, error: Exception) -> GhostRayError:
+        """A store that is out of reach is not a broken one."""
+        if isinstance(error, OSError) and cause_of(error) not in (None, "absent"):
+            return explained(error, self.field, self.uri)
+        return self.broken(file, one_line(error).strip("'\""))
 
     def _file(self, name: str) -> RowFile:
         return next(file for file in self.files if file.name == name)
@@ -293,12 +311,12 @@ class Store:
 
 
 def _integers(table: pa.Table, name: str) -> np.ndarray:
-    return table.column(name).to_numpy().astype(np.int32, copy=False)
+    return np.asarray(table.column(name).to_numpy(), np.int32)
 
 
 def _flat(chunk: pa.FixedSizeListArray) -> np.ndarray:
     values = chunk.flatten()
-    return values.to_numpy(zero_copy_only=values.null_count == 0)
+    return np.asarray(values.to_numpy(zero_copy_only=values.null_count == 0))
 
 
 def _stack(parts: list[np.ndarray], kind: type, width: int | None = None) -> np.ndarray:

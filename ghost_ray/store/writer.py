@@ -6,8 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ghost_ray.files import join, resolve
-from ghost_ray.manifest import write_manifest
+from ghost_ray.files import join, kind_of, names_in, resolve
+from ghost_ray.files.digests import HashingFile, digest_of
+from ghost_ray.files.manifest import write_manifest
+from ghost_ray.files.tensors import write_tensors
+from ghost_ray.rows import Head
 from ghost_ray.store.layout import (
     FAILURES,
     FAILURES_SCHEMA,
@@ -18,7 +21,6 @@ from ghost_ray.store.layout import (
     RowGroup,
     StoreManifest,
 )
-from ghost_ray.tensors import write_tensors
 
 
 class ClusteredWriter:
@@ -43,9 +45,10 @@ class ClusteredWriter:
     ) -> None:
         self._folder, self._prefix, self._schema = join(folder, "rows"), prefix, schema
         vectors = [f.type.list_size for f in schema if pa.types.is_fixed_size_list(f.type)]
-        self._group_rows = max(1, group_bytes // (4 * sum(vectors)))
-        self._file_rows = max(1, file_bytes // (4 * sum(vectors)))
+        self._group_rows = _rows_in(group_bytes, 4 * sum(vectors))
+        self._file_rows = _rows_in(file_bytes, 4 * sum(vectors))
         self._pending: list[pa.Table] = []
+        self._file: HashingFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self.files: list[RowFile] = []
 
@@ -75,30 +78,30 @@ class ClusteredWriter:
 
     def _write_group(self, table: pa.Table, labels: np.ndarray) -> None:
         if self._writer is None:
-            name = f"{self._prefix}-{len(self.files):04d}.parquet"
-            filesystem, path = resolve(join(self._folder, name))
+            empty = _empty_file(self._prefix, len(self.files))
+            filesystem, path = resolve(join(self._folder, empty.name))
             filesystem.create_dir(resolve(self._folder)[1], recursive=True)
+            self._file = HashingFile(filesystem.open_output_stream(path))
             self._writer = pq.ParquetWriter(
-                path,
+                self._file,
                 self._schema,
-                filesystem=filesystem,
                 compression="none",  # embeddings do not compress; plain pages read fastest
                 use_dictionary=False,
                 write_statistics=["label"],
                 data_page_size=GROUP_BYTES,
             )
-            self.files.append(RowFile(name=name, rows=0, groups=[]))
+            self.files.append(empty)
         self._writer.write_table(table, row_group_size=table.num_rows)
-        file = self.files[-1]
-        group = RowGroup(rows=len(labels), first_label=int(labels[0]), last_label=int(labels[-1]))
-        self.files[-1] = RowFile(name=file.name, rows=file.rows + group.rows, groups=[*file.groups, group])
+        self.files[-1] = _with_group(self.files[-1], labels)
         if self.files[-1].rows >= self._file_rows:
             self._finish_file()
 
     def _finish_file(self) -> None:
-        if self._writer is not None:
+        if self._writer is not None and self._file is not None:
             self._writer.close()
-            self._writer = None
+            self._file.close()
+            self.files[-1] = self.files[-1].model_copy(update={"digest": self._file.digest()})
+            self._writer = self._file = None
 
 
 def group_ends(labels: np.ndarray, group_rows: int) -> list[int]:
@@ -120,11 +123,43 @@ def group_ends(labels: np.ndarray, group_rows: int) -> list[int]:
     return ends
 
 
-def write_head(folder: str, weight: np.ndarray, bias: np.ndarray) -> None:
+def row_order(labels: np.ndarray) -> np.ndarray:
+    """The order of a store's rows, [n], from their labels as they came."""
+    return np.argsort(labels, kind="stable")
+
+
+def lay_out(
+    labels: np.ndarray, row_bytes: int, *, group_bytes: int = GROUP_BYTES, file_bytes: int = FILE_BYTES
+) -> list[RowFile]:
+    """The files and row groups that a `ClusteredWriter` makes of rows with these labels, which are in order."""
+    files: list[RowFile] = []
+    start = 0
+    for stop in group_ends(labels, _rows_in(group_bytes, row_bytes)):
+        if not files or files[-1].rows >= _rows_in(file_bytes, row_bytes):
+            files.append(_empty_file("part", len(files)))
+        files[-1] = _with_group(files[-1], labels[start:stop])
+        start = stop
+    return files
+
+
+def _rows_in(size: int, row_bytes: int) -> int:
+    return max(1, size // row_bytes)
+
+
+def _empty_file(prefix: str, number: int) -> RowFile:
+    return RowFile(name=f"{prefix}-{number:04d}.parquet", rows=0, groups=[])
+
+
+def _with_group(file: RowFile, labels: np.ndarray) -> RowFile:
+    group = RowGroup(rows=len(labels), first_label=int(labels[0]), last_label=int(labels[-1]))
+    return RowFile(name=file.name, rows=file.rows + group.rows, groups=[*file.groups, group])
+
+
+def write_head(folder: str, head: Head) -> None:
     """Write head.safetensors: weight [K, D] and bias [K] float32."""
     tensors = {
-        "weight": np.ascontiguousarray(weight, np.float32),
-        "bias": np.ascontiguousarray(bias, np.float32),
+        "weight": np.ascontiguousarray(head.weight, np.float32),
+        "bias": np.ascontiguousarray(head.bias, np.float32),
     }
     write_tensors(join(folder, HEAD), tensors)
 
@@ -136,5 +171,11 @@ def write_failures(folder: str, failures: pa.Table) -> None:
 
 
 def finish_store(folder: str, manifest: StoreManifest) -> None:
-    """Mark a store complete."""
-    write_manifest(folder, manifest)
+    """Mark a store complete: its manifest lists the rows' digests as their writers computed them."""
+    small = [name for name in (HEAD, FAILURES) if kind_of(join(folder, name)) == "file"]
+    digests = {name: digest_of(join(folder, name)) for name in small}
+    known = {file.name: file.digest for file in manifest.files or []}
+    for name in known or names_in(join(folder, "rows")):
+        where = f"rows/{name}"
+        digests[where] = known.get(name) or digest_of(join(folder, where))
+    write_manifest(folder, manifest, digests)

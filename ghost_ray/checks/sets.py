@@ -1,0 +1,108 @@
+"""What one set, and what several sets together, are checked for, from all labels and a sample of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ghost_ray.checks.agreement import of_labels
+from ghost_ray.checks.features import of_features, other_order
+from ghost_ray.checks.logit_values import of_logits, of_negative_top_logits
+from ghost_ray.rows import Head, Ints, Rows
+
+_SAMPLE_ROWS, _FEWEST_ROWS = 2048, 256
+_SAMPLE_BYTES = 64 << 20
+HEAD_TOLERANCE = 1e-3  # how far logits may be from those of the head, relative to the largest
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class LookedAt:
+    """A set as checks see it: label and prediction of every row, and a sample of the rows.
+
+    The sample has logits where they came with the features. Where ``head`` is given they follow from the features by
+    the network's own last layer, which settles what the features are.
+    """
+
+    label: Ints  # [N], −1 = unknown
+    pred: Ints  # [N]
+    sample: Rows
+    classes: int
+    class_names: Sequence[str] | None = None
+    head: Head | None = None
+
+
+def of_set(looked_at: LookedAt, *, negative_top_logits: bool = True) -> list[str]:
+    """Everything that can be noticed in one set by itself."""
+    sample = looked_at.sample
+    notes = of_labels(looked_at.label, looked_at.pred, looked_at.classes, looked_at.class_names)
+    odd: list[str] = []
+    if looked_at.head is None:
+        moved = other_order(sample)
+        if moved is not None:
+            # Where the logits alone are in another order, labels that do not go with them are the same mistake.
+            notes = [moved.note] if moved.logits_alone else [*notes, moved.note]
+        notes += of_features(sample)
+        odd = of_logits(sample.logits) if sample.has_logits else []
+    if negative_top_logits and not odd and (sample.has_logits or looked_at.head is not None):
+        negative = int(np.count_nonzero(sample.top_logit(looked_at.head) < 0))
+        whole = len(sample) == len(looked_at.label)
+        odd = of_negative_top_logits({"rows" if whole else "rows looked at": (negative, len(sample))})
+    return notes + odd
+
+
+def of_head(rows: Rows, head: Head) -> list[str]:
+    """A note where the logits that rows came with do not follow from their features and the head."""
+    error = head_error(rows, head)
+    if error <= HEAD_TOLERANCE:
+        return []
+    return [f"the logits do not follow from the features and the head: they are off by {error:.2g} of the largest"]
+
+
+def head_error(rows: Rows, head: Head) -> float:
+    """The largest difference between logits and those of the head, relative to the largest logit (at least 1)."""
+    if not len(rows):
+        return 0.0
+    largest = max(1.0, float(np.abs(rows.logits).max()))
+    return float(np.abs(head.logits(rows.embedding) - rows.logits).max()) / largest
+
+
+def lacking_classes(known: Ints, fit: Ints, name: Callable[[int], str]) -> list[str]:
+    """A note where the known test set has classes that the training set has not a row of."""
+    lacking = np.setdiff1d(known[known >= 0], fit)
+    if not len(lacking):
+        return []
+    named = ", ".join(name(int(k)) for k in lacking[:_NAMED]) + (", …" if len(lacking) > _NAMED else "")
+    rows = int(np.isin(known, lacking).sum())
+    have = "class of known has" if len(lacking) == 1 else "classes of known have"
+    return [f"{len(lacking):,} {have} no row in fit: {named} ({rows:,} of {len(known):,} knowns)"]
+
+
+def of_shared_rows(found: int, looked_for: int, rows: int, mine: str, other: str) -> list[str]:
+    """A note where rows of one set are also in another.
+
+    Parameters
+    ----------
+    found, looked_for, rows : int
+        Rows with a twin, rows that one was looked for, and rows of the set.
+    mine, other : str
+        What the sets are called.
+    """
+    if not found:
+        return []
+    sample = "" if looked_for == rows else " looked at"
+    return [f"{found:,} of {looked_for:,} rows of {mine}{sample} are also in {other}"]
+
+
+def sample_size(width: int) -> int:
+    """How many rows of so many numbers a sample has: a few thousand, fewer of very wide ones."""
+    return min(_SAMPLE_ROWS, max(_FEWEST_ROWS, _SAMPLE_BYTES // (4 * width)))
+
+
+def sample_places(rows: int, size: int) -> Ints:
+    """Places of a random sample of rows in ascending order, always the same; all places where there are few."""
+    if rows <= size:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(rows).choice(rows, size, replace=False))

@@ -1,0 +1,99 @@
+"""The kinds of values that settings are made of, and how each is written on a command line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+
+@dataclass(frozen=True)
+class Positional:
+    """Marks a field that is an argument rather than an option."""
+
+
+@dataclass(frozen=True)
+class Metavar:
+    """The word that stands for the value in ``--help``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Marks a field whose values are entries of a catalogue further out, which ``--help`` lists.
+
+    Settings know the word alone: what it names is looked up, and refused, where it is used.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Marks a field that names a place which the workers of a job reach too."""
+
+    written: bool = False
+
+
+def pairs(value: Any) -> Any:
+    """``NAME=PLACE`` words, or a mapping from YAML, as a mapping."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return value
+    found: dict[str, str] = {}
+    for word in value:
+        name, sign, place = str(word).partition("=")
+        if not (sign and name and place):
+            raise ValueError(f"{word!r} is not of the form NAME=VALUE")
+        if name in found:
+            raise ValueError(f"the name {name!r} is given twice")
+        found[name] = place
+    return found
+
+
+def _words(value: Any) -> Any:
+    """A list, or one string with commas, as a tuple of words."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple(w.strip() for item in value for w in str(item).split(",") if w.strip())
+
+
+def _plain_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", name):
+        raise ValueError(f"{name!r} is not a plain name (letters, digits, _ . + -)")
+    return name
+
+
+def actors_range(value: Any) -> Any:
+    """``MIN:MAX`` or one number, which YAML gives as such."""
+    if value is None:
+        return None
+    text = str(value)
+    match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", text)
+    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < int(match[1])):
+        raise ValueError("is not MIN:MAX with 1 ≤ MIN ≤ MAX, for example 1:8")
+    return text
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _duration(value: Any) -> Any:
+    """``48h``, ``90m``, ``7d`` or a number of seconds, as seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(value))
+    if not match:
+        raise ValueError("is not a time such as 48h, 90m or 7d")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+Name = Annotated[str, AfterValidator(_plain_name)]
+Pairs = Annotated[dict[Name, str], BeforeValidator(pairs)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Fraction = Annotated[float, Field(ge=0, le=1)]

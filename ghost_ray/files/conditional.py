@@ -1,0 +1,205 @@
+"""Files that are replaced only while they still are what was read: compare and swap, of which one contender wins.
+
+An object store does it by itself: a write that names the tag it expects is refused where the object has another.
+pyarrow has no such write, so these few small files go through obstore. Locally a lock of the system, held for the
+instant of comparing and renaming, does the same.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import datetime
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files.paths import is_local, join, resolve, write_bytes
+
+if TYPE_CHECKING:  # imported where it is used: few commands touch an object store
+    from obstore.store import ObjectStore
+
+_LOCKS = ".locks"
+_SECONDS = 3  # that a request may take
+_RETRIES = 3
+_RETRY_SECONDS = 15
+
+
+class Changed(Exception):
+    """Somebody else has replaced the file since it was read."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as it was read, or written."""
+
+    data: bytes
+    tag: dict[str, str | None]
+
+
+def look(uri: str) -> Seen | None:
+    """What the file holds now, or None where there is none; raises an OSError as pyarrow does."""
+    if is_local(uri):
+        try:
+            data = Path(resolve(uri)[1]).read_bytes()
+        except FileNotFoundError:
+            return None
+        return _seen_locally(data)
+    store, path = _store_of(uri)
+    try:
+        with _as_os_errors():
+            found = store.get(path)
+            meta = found.meta
+            return Seen(bytes(found.bytes()), {"e_tag": meta["e_tag"], "version": meta["version"]})
+    except FileNotFoundError:
+        return None
+
+
+def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
+    """Replace what was ``seen`` by ``data``, or make the file where None was; returns what is there now.
+
+    Raises
+    ------
+    Changed
+        Where the file is no longer what was seen; nothing was written.
+    """
+    if is_local(uri):
+        path = resolve(uri)[1]
+        with _held(path):
+            if look(uri) != seen:
+                raise Changed
+            write_bytes(uri, data)
+        return _seen_locally(data)
+    store, path = _store_of(uri)
+    mode: Any = "create" if seen is None else {name: tag for name, tag in seen.tag.items() if tag is not None}
+    try:
+        with _as_os_errors():
+            written = store.put(path, data, mode=mode)
+    except Changed:
+        # A write whose answer was lost is sent again, and then finds itself in the way.
+        present = look(uri)
+        if present is None or present.data != data:
+            raise
+        return present
+    return Seen(data, {"e_tag": written["e_tag"], "version": written["version"]})
+
+
+def time_at(root: str) -> datetime.datetime:
+    """The present time by the clock of the store that ``root`` is on: no machine's own is asked."""
+    store, path = _store_of(join(root, _LOCKS, "clock"))
+    with _as_os_errors():
+        store.put(path, b"")
+        return store.head(path)["last_modified"]
+
+
+def written_at(uri: str) -> datetime.datetime:
+    """When an object was written, by the clock of its store."""
+    store, path = _store_of(uri)
+    with _as_os_errors():
+        return store.head(path)["last_modified"]
+
+
+def _seen_locally(data: bytes) -> Seen:
+    return Seen(data, {"e_tag": hashlib.sha256(data).hexdigest(), "version": None})
+
+
+@contextlib.contextmanager
+def _held(path: str) -> Iterator[None]:
+    """Nobody else on this file system compares and replaces the file for the block."""
+    folder, name = os.path.split(path)
+    os.makedirs(os.path.join(folder, _LOCKS), exist_ok=True)
+    handle = os.open(os.path.join(folder, _LOCKS, name), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _store_of(uri: str) -> tuple[ObjectStore, str]:
+    """The bucket of a place as obstore opens it, with what pyarrow was told about it, and the path in it."""
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    filesystem, path = resolve(uri)
+    bucket, _, inside = path.partition("/")
+    shared: Any = {
+        "client_options": {"timeout": f"{_SECONDS}s", "connect_timeout": f"{_SECONDS}s", "allow_http": True},
+        "retry_config": {"max_retries": _RETRIES, "retry_timeout": datetime.timedelta(seconds=_RETRY_SECONDS)},
+    }
+    kind = filesystem.type_name
+    if kind == "s3":
+        _, (options, *_rest) = filesystem.__reduce__()
+        return S3Store(bucket, config=_s3_config(options), **shared), inside
+    if kind == "gcs":
+        return GCSStore(bucket, **shared), inside
+    if kind == "abfs":
+        return AzureStore(bucket, account_name=_azure_account(uri), **shared), inside
+    known = "use a local folder, s3://, gs:// or abfs://"
+    raise InputError("path", redact(uri), "this kind of store cannot write on a condition", known)
+
+
+def _s3_config(options: dict[str, Any]) -> Any:
+    """What pyarrow was given, or finds in the environment and in the user's files, as obstore's settings."""
+    secret, key = options["secret_key"], options["access_key"]
+    if not key and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        key, secret = _shared_credentials()
+    found = {
+        "access_key_id": key,
+        "secret_access_key": secret,
+        "session_token": options["session_token"],
+        "region": options["region"] or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        "skip_signature": True if options["anonymous"] else None,
+    }
+    endpoint = options["endpoint_override"]
+    if endpoint:
+        found["endpoint"] = endpoint if "://" in endpoint else f"{options['scheme'] or 'https'}://{endpoint}"
+    return {name: value for name, value in found.items() if value}
+
+
+def _shared_credentials() -> tuple[str | None, str | None]:
+    """Key and secret of the profile in ``~/.aws/credentials``, which obstore does not read by itself."""
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
+    parser = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
+        parser.read(file)
+    profile = os.environ.get("AWS_PROFILE", "default")
+    if not parser.has_section(profile):
+        return None, None
+    section = parser[profile]
+    return section.get("aws_access_key_id"), section.get("aws_secret_access_key")
+
+
+def _azure_account(uri: str) -> str | None:
+    """Of ``abfs://container@account.dfs.core.windows.net/path``; else the environment says it."""
+    host = uri.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return host.partition(".")[0] if "." in host else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Errors of obstore as the OSErrors that `ghost_ray.files.causes` tells apart, and Changed."""
+    from obstore import exceptions as known
+
+    try:
+        yield
+    except (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError):
+        raise Changed from None
+    except (FileNotFoundError, known.NotFoundError) as error:
+        raise FileNotFoundError(_first_line(error)) from None
+    except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
+        raise PermissionError(_first_line(error)) from None
+    except known.BaseError as error:
+        text = str(error)
+        if "TimedOut" in text or "timed out" in text:
+            raise TimeoutError(_first_line(error)) from None
+        raise OSError(_first_line(error)) from None
+
+
+def _first_line(error: Exception) -> str:
+    """Without the debugging view that follows."""
+    return str(error).partition("\n")[0]

@@ -1,0 +1,202 @@
+"""What every result says about itself: which network, which data, which settings, which versions."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ghost_ray import __version__
+from ghost_ray.errors import Damaged, InputError, one_line, redact
+from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, write_sealed
+from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
+
+FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
+# A number is raised when the code of that job comes to other results from the same input: they are then computed
+# again by the next refit, and what was made by a release that differs in nothing else is not.
+RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
+# Beyond these a manifest is taken for broken or hostile rather than allocated for.
+MAX_CLASSES = 10_000_000
+MAX_DIMENSIONS = 1_000_000
+MAX_CELLS = 1 << 32
+
+Kind = Literal["store", "model", "audit", "evaluation", "demo", "version", "study"]
+
+
+class Part(BaseModel):
+    """A part of a manifest: immutable; keys of later format versions are carried along unread."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+
+class Network(Part):
+    """The network whose embeddings these are."""
+
+    name: str
+    weights_sha256: str | None = None
+    classes: int = Field(gt=0, le=MAX_CLASSES)
+    dimensions: int = Field(gt=0, le=MAX_DIMENSIONS)
+    preprocessing: dict[str, Any] = {}
+    restricted_to: list[int] | None = None  # the classes kept of a head that was narrowed
+
+    @model_validator(mode="after")
+    def _allocatable(self) -> Network:
+        if self.classes * self.dimensions > MAX_CELLS:
+            raise ValueError(f"{self.classes} classes × {self.dimensions} dimensions are more than {MAX_CELLS:,}")
+        return self
+
+    def describe(self) -> str:
+        digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
+        kept = ", head narrowed" if self.restricted_to is not None else ""
+        return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest}{kept})"
+
+    def same_as(self, other: Network) -> bool:
+        """Whether both are one network; where a digest is not known, name and shape decide."""
+        shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
+        shapes = shapes and self.restricted_to == other.restricted_to
+        if self.weights_sha256 and other.weights_sha256:
+            return shapes and self.weights_sha256 == other.weights_sha256
+        return shapes and self.name == other.name
+
+
+class Data(Part):
+    """Where the rows came from. The fingerprint changes when a file is added, removed or resized."""
+
+    uri: str
+    kind: str
+    fingerprint: str | None = None
+
+
+class Manifest(Part):
+    """Common part of all manifests; each kind of result adds its own fields."""
+
+    reads: ClassVar[tuple[int, ...]] = (FORMAT_VERSION,)  # the format versions of this kind that are understood
+
+    format: Literal["ghost_ray"] = "ghost_ray"
+    format_version: int = FORMAT_VERSION
+    kind: Kind
+    created: str
+    network: Network
+    data: list[Data] = []
+    rows: int = Field(ge=0)
+    config: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    notes: list[str] = []  # what a reader of the result should know, a sentence each
+    digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
+
+
+M = TypeVar("M", bound=Manifest)
+
+
+def provenance(config: BaseModel) -> dict[str, Any]:
+    """The fields every new manifest starts with: time, settings, library versions."""
+    return {
+        "created": now(),
+        "config": redact_values(config.model_dump(mode="json")),
+        "versions": library_versions(),
+    }
+
+
+def now() -> str:
+    """The present moment as manifests write it: ISO 8601, UTC, seconds."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _moment(text: str) -> str:
+    if datetime.datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no time zone")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]  # as `now` writes it
+
+
+def redact_values(value: Any) -> Any:
+    """A copy of nested settings in which no URI carries credentials."""
+    if isinstance(value, dict):
+        return {key: redact_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [redact_values(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def library_versions() -> dict[str, str]:
+    names = ("numpy", "scipy", "pyarrow", "ray", "torch", "timm")
+    found = {name: importlib.metadata.version(name) for name in names}
+    return {"ghost_ray": __version__, "python": platform.python_version(), **found}
+
+
+def write_manifest(folder: str, manifest: M, digests: dict[str, Digest] | None = None) -> M:
+    """Write the manifest, with size and digest of every file beside it; returns it as it was written.
+
+    It goes last, since its presence means the folder is complete. ``digests`` are given by whoever knows them, or
+    does not want all that lies in the folder to be listed.
+    """
+    listed = digests_of(folder) if digests is None else digests
+    whole = manifest.model_copy(update={"digests": listed})
+    write_sealed(join(folder, MANIFEST), whole.model_dump(mode="json"))
+    return whole
+
+
+def read_manifest(folder: str, kind: type[M], field: str, made_by: str, *, alone: bool = False) -> M:
+    """Read and check the manifest in ``folder``, and that every file it names is there in the size it had.
+
+    ``made_by`` is the command that would make such a folder; ``alone``, the other files are not looked at.
+    """
+    with reaching(folder, field):
+        manifest = _read(folder, kind, field, made_by)
+        damages = [] if alone else wrong_sizes(folder, manifest.digests or {})
+    if damages:
+        raise damaged(field, folder, damages, f"make it again with `{made_by}`")
+    return manifest
+
+
+def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
+    if kind_of(folder) == "nothing":
+        raise InputError(field, redact(folder), "does not exist", f"make one with `{made_by}`")
+    where = join(folder, MANIFEST)
+    if kind_of(where) != "file":
+        raise InputError(
+            field,
+            redact(folder),
+            f"has no {MANIFEST}: it is incomplete or something else",
+            f"finish `{made_by}`",
+        )
+    try:
+        raw = read_sealed(where)
+    except ValueError as error:
+        again = f"make it again with `{made_by}`"
+        raise Damaged(field, redact(folder), f"{MANIFEST} {one_line(error)}", again) from None
+    try:
+        if not isinstance(raw, dict):
+            raise ValueError("is not a JSON object")
+        expected = kind.model_fields["kind"].default
+        if raw.get("kind") != expected:
+            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed")
+        if raw.get("format_version") not in kind.reads:
+            understood = " and ".join(str(version) for version in kind.reads)
+            raise ValueError(
+                f"has format version {one_line(raw.get('format_version'), 40)}, this release reads {understood}"
+            )
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = f"{MANIFEST}: {place}: {first['msg']}"
+    except ValueError as error:
+        problem = f"{MANIFEST} {one_line(error)}"
+    raise InputError(field, redact(folder), problem, f"make it again with `{made_by}`")
+
+
+def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:
+    """Refuse to bring together results of two networks, naming both."""
+    if not a.same_as(b):
+        raise InputError(
+            field,
+            b_name,
+            f"belongs to {b.describe()}, but {a_name} to {a.describe()}",
+            "use results of one network",
+        )

@@ -1,0 +1,176 @@
+"""What a task does: bring the samples of each class of a range together and test their columns.
+
+Of a class with more rows than are tested, only the row groups that hold the sample are read. Where the rows of a class
+lie in the order of the hash that samples them, these are its first ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray.normality import test_columns
+from ghost_ray.store import Piece, Store, hash_keys, joined
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """At most ``max_n`` rows of a class are tested; which ones depends on ``seed`` and their keys alone.
+
+    With the seed 0 they are those that come first in a store whose ``order`` is by hash.
+    """
+
+    max_n: int
+    seed: int
+
+    def choose(self, keys: pa.Array) -> np.ndarray:
+        """Positions of the rows to test, ascending, [min(n, max_n)]; the same rows in whatever order they lie."""
+        mark = hash_keys(keys, seed=self.seed)
+        return np.sort(np.argsort(mark, kind="stable")[: self.max_n])
+
+    def comes_first(self, store: Store) -> bool:
+        """Whether the rows to test are the first ones of their class."""
+        return store.manifest.order == "hash" and self.seed == 0
+
+
+@dataclass(frozen=True)
+class RangeTests:
+    """The tests of C classes; where ``degenerate``, W and p are 1 by convention."""
+
+    classes: np.ndarray  # [C] int32, ascending
+    n: np.ndarray  # [C] int64, samples tested
+    available: np.ndarray  # [C] int64, correctly classified rows in the store
+    W: np.ndarray  # [C, D] float64
+    p: np.ndarray  # [C, D] float64
+    degenerate: np.ndarray  # [C, D] bool
+
+    @classmethod
+    def untested(cls, first: int, stop: int, dimensions: int) -> RangeTests:
+        """The classes first, …, stop − 1 as they stand without a single sample."""
+        count = stop - first
+        return cls(
+            np.arange(first, stop, dtype=np.int32),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.ones((count, dimensions)),
+            np.ones((count, dimensions)),
+            np.ones((count, dimensions), np.bool_),
+        )
+
+    def take_from(self, other: RangeTests) -> None:
+        """Overwrite the classes that ``other`` has too; the classes here are consecutive."""
+        place = other.classes - self.classes[0]
+        inside = (place >= 0) & (place < len(self.classes))
+        for name in ("n", "available", "W", "p", "degenerate"):
+            getattr(self, name)[place[inside]] = getattr(other, name)[inside]
+
+
+def test_range(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTests:
+    """Test every class of a range of a clustered store."""
+    classes, n, available, results = [], [], [], []
+    try:
+        for label, total, sample in class_samples(store, pieces, sampling):
+            classes.append(label)
+            n.append(len(sample))
+            available.append(total)
+            results.append(test_columns(sample))
+    except ValueError:
+        for piece in pieces:
+            for rows in store.batches(piece, logits=False):
+                store.refuse_non_finite(rows, piece)
+        raise
+    return RangeTests(
+        np.array(classes, np.int32),
+        np.array(n, np.int64),
+        np.array(available, np.int64),
+        np.stack([result.W for result in results]),
+        np.stack([result.p for result in results]),
+        np.stack([result.degenerate for result in results]),
+    )
+
+
+test_range.__test__ = False  # type: ignore[attr-defined]  # a name pytest would otherwise collect
+
+
+def class_samples(store: Store, pieces: list[Piece], sampling: Sampling) -> Iterator[tuple[int, int, np.ndarray]]:
+    """The labelled classes of a range: (label, correctly classified rows, those to test [n, D]), in label order."""
+    used, totals = _rows_to_test(store, pieces, sampling)
+    label = -1
+    parts: list[np.ndarray] = []
+    for piece, mask in _to_read(store, pieces, used, totals, sampling.max_n):
+        for rows in store.batches(piece, logits=False):
+            taken = mask[rows.start : rows.start + len(rows)]
+            store.refuse_unused_non_finite(rows, taken, piece)
+            borders = np.flatnonzero(np.diff(rows.label)) + 1
+            for start, stop in zip([0, *borders.tolist()], [*borders.tolist(), len(rows)], strict=True):
+                if rows.label[start] != label:
+                    if label >= 0:
+                        yield label, totals[label], _joined(parts)
+                    label, parts = int(rows.label[start]), []
+                block = rows.embedding[start:stop]
+                parts.append(block if taken[start:stop].all() else block[taken[start:stop]])
+    if label >= 0:
+        yield label, totals[label], _joined(parts)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _rows_to_test(store: Store, pieces: list[Piece], sampling: Sampling) -> tuple[list[np.ndarray], dict[int, int]]:
+    """For each piece which rows to test, [rows] bool, and for each label how many rows are correctly classified."""
+    tables = [store.read_small(piece, "label", "pred") for piece in pieces]
+    small = pa.concat_tables(tables)
+    label = small.column("label").to_numpy()
+    unsorted = np.flatnonzero(np.diff(label) < 0)
+    if len(unsorted):
+        raise store.broken(pieces[0].file, f"label {label[unsorted[0] + 1]} comes after {label[unsorted[0]]}")
+    used = label == small.column("pred").to_numpy()
+    present, counts = np.unique(label[used], return_counts=True)
+    totals = dict.fromkeys(np.unique(label).tolist(), 0) | dict(zip(present.tolist(), counts.tolist(), strict=True))
+    ends = np.cumsum([table.num_rows for table in tables])[:-1]
+    large = present[counts > sampling.max_n]
+    first_ones = sampling.comes_first(store)
+    if len(large) and not first_ones:
+        keys = pa.concat_tables([store.read_small(piece, "key") for piece in pieces]).column("key").combine_chunks()
+    for k in large:
+        rows = np.flatnonzero(used & (label == k))
+        used[rows] = False
+        chosen = np.arange(sampling.max_n) if first_ones else sampling.choose(keys.take(pa.array(rows)))
+        used[rows[chosen]] = True
+    masks = np.split(used, ends)
+    if len(large) and first_ones:
+        for piece, _ in _to_read(store, pieces, masks, totals, sampling.max_n):
+            _check_order(store, piece)
+    return masks, totals
+
+
+def _to_read(
+    store: Store, pieces: list[Piece], used: list[np.ndarray], totals: dict[int, int], max_n: int
+) -> Iterator[tuple[Piece, np.ndarray]]:
+    """The pieces and masks without the row groups of a large class in which no row is to be tested."""
+    for piece, mask in zip(pieces, used, strict=True):
+        groups = store.split(piece)
+        masks = np.split(mask, np.cumsum([group.rows for group in groups])[:-1])
+        needed = [
+            bool(tested.any()) or group.first_label != group.last_label or totals.get(group.first_label, 0) <= max_n
+            for group, tested in zip(groups, masks, strict=True)
+        ]
+        for wanted, run in groupby(range(len(groups)), key=needed.__getitem__):
+            if wanted:
+                at = list(run)
+                yield joined([groups[i] for i in at]), np.concatenate([masks[i] for i in at])
+
+
+def _check_order(store: Store, piece: Piece) -> None:
+    """Refuse a store whose rows are not in the order that its manifest says they have."""
+    small = store.read_small(piece, "label", "key")
+    mark = hash_keys(small.column("key").combine_chunks())
+    wrong = (np.diff(small.column("label").to_numpy()) == 0) & (mark[1:] < mark[:-1])
+    if wrong.any():
+        row = store.row_number(piece, int(wrong.argmax()) + 1)
+        raise store.broken(piece.file, f"row {row} is not in the order of hashes that the manifest promises")

@@ -1,0 +1,216 @@
+"""Fitting every method in a stream over the training store.
+
+The methods share each reading of the rows. A task accumulates the states of all methods over one piece of the store;
+they are merged in a tree over the pieces, so that a result does not depend on the number of workers. What needs
+all rows of a class gets them from the class ranges of a clustered store. What is too large for one process, a bank of
+all training rows or a covariance for every class, stays where the tasks run, a shard a piece.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ghost_ray.cluster import current_engine, map_merge, map_ordered
+from ghost_ray.cluster.shuffle import clustered
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.gaussians import Gaussians
+from ghost_ray.jobs.evaluate.batches import BatchReader
+from ghost_ray.jobs.evaluate.costs import Clock, Seconds, array_bytes, fitted_bytes
+from ghost_ray.progress import Progress, progress
+from ghost_ray.scorers import Kept, Scorer, ShardedScorer, State
+from ghost_ray.scorers.ghost import Ghost
+from ghost_ray.store import Piece
+
+Scorers = dict[str, Scorer]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a task accumulated: a state for each method, and the seconds each took."""
+
+    states: dict[str, State]
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of what a method keeps, and the seconds that making it took."""
+
+    content: Any
+    seconds: float
+
+
+@dataclass
+class Fitted:
+    """Methods ready to score: ``whole`` answer by themselves, ``sharded`` with their shards, handles of the engine."""
+
+    whole: Scorers = field(default_factory=dict)
+    sharded: dict[str, tuple[ShardedScorer, list[Any]]] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def gaussians(self) -> Gaussians | None:
+        """GHOST's Gaussians, where it is among the methods."""
+        ghost = self.whole.get(Ghost.name)
+        return ghost.gaussians_ if isinstance(ghost, Ghost) else None
+
+    def kept_bytes(self) -> dict[str, int]:
+        """What each method keeps of the training rows; asks the shards, and adds the seconds of making them."""
+        kept = {name: fitted_bytes(scorer) for name, scorer in self.whole.items()}
+        engine = current_engine()
+        for name, (scorer, shards) in self.sharded.items():
+            found = [engine.result(engine.submit(_cost_of, shard)) for shard in shards]
+            self.clock.add({name: sum(seconds for seconds, _ in found)})
+            kept[name] = fitted_bytes(scorer) + sum(size for _, size in found)
+        return kept
+
+
+def fit_all(scorers: Scorers, reader: BatchReader, scratch: str) -> Fitted:
+    """Fit every method on the rows of a store.
+
+    Parameters
+    ----------
+    scorers : dict of name to Scorer
+        Bound to the store's network; fitted in place.
+    scratch : str
+        A folder for intermediate files, which the caller removes.
+    """
+    readings = max((_merged_passes(scorer) for scorer in scorers.values()), default=0)
+    by_class = {name: scorer for name, scorer in scorers.items() if scorer.by_class}
+    whole_by_class = {name: scorer for name, scorer in by_class.items() if not isinstance(scorer, ShardedScorer)}
+    fitted = Fitted()
+    with progress("fit", reader.store.rows * (readings + bool(whole_by_class)), "rows") as shown:
+        for pass_index in range(readings):
+            _run_pass(scorers, pass_index, reader, shown, fitted.clock)
+        by_label = BatchReader(clustered(reader.store, scratch), reader.head, reader.field) if by_class else reader
+        if whole_by_class:
+            _run_classes(whole_by_class, by_label, shown, fitted.clock)
+    for name, scorer in scorers.items():
+        if isinstance(scorer, ShardedScorer):
+            fitted.sharded[name] = (scorer, _make_shards(scorer, by_label if scorer.by_class else reader))
+        else:
+            fitted.whole[name] = scorer
+    return fitted
+
+
+def _merged_passes(scorer: Scorer) -> int:
+    """How many passes end in one merged state; the last pass of a bank fills its shards instead."""
+    is_bank = isinstance(scorer, ShardedScorer) and not scorer.by_class
+    return scorer.passes - is_bank
+
+
+def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Progress, clock: Clock) -> None:
+    taking_part = {name: scorer for name, scorer in scorers.items() if _merged_passes(scorer) > pass_index}
+    merged = map_merge(
+        _accumulate,
+        reader.store.pieces(),
+        _merge_parts,
+        taking_part,
+        pass_index,
+        reader,
+        done=lambda piece: shown.advance(piece.rows),
+    )
+    clock.add(merged.clock.seconds)
+    for name, scorer in taking_part.items():
+        with answer_for(name), clock.running(name):
+            scorer.end_pass(pass_index, merged.states.pop(name))
+
+
+def _accumulate(piece: Piece, scorers: Scorers, pass_index: int, reader: BatchReader) -> Part:
+    batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
+    part = Part({}, Clock())
+    for name, scorer in scorers.items():
+        with answer_for(name), part.clock.running(name):
+            part.states[name] = scorer.begin(pass_index)
+            part.states[name].update(batch)
+    return part
+
+
+def _merge_parts(parts: list[Part]) -> Part:
+    first, *others = parts
+    for other in others:
+        for name, state in other.states.items():
+            with first.clock.running(name):
+                first.states[name].merge(state)
+        first.clock.add(other.clock.seconds)
+    return first
+
+
+def _run_classes(scorers: Scorers, reader: BatchReader, shown: Progress, clock: Clock) -> None:
+    fits: dict[str, dict[int, Any]] = {name: {} for name in scorers}
+    for pieces, (found, seconds) in map_ordered(_fit_range, reader.store.class_ranges(), scorers, reader):
+        clock.add(seconds)
+        for name, of_class in found.items():
+            fits[name].update(of_class)
+        shown.advance(sum(piece.rows for piece in pieces))
+    for name, scorer in scorers.items():
+        with answer_for(name), clock.running(name):
+            scorer.end_classes(fits.pop(name))
+
+
+def _fit_range(pieces: list[Piece], scorers: Scorers, reader: BatchReader) -> tuple[dict[str, dict[int, Any]], Seconds]:
+    """Fits of the classes whose rows lie in ``pieces``, by method and class, and the seconds of each method."""
+    clock = Clock()
+    kept: dict[str, list[Kept]] = {name: [] for name in scorers}
+    for piece in pieces:
+        batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
+        for name, scorer in scorers.items():
+            kept[name].append(scorer.keep_usable(batch))
+    fits = {}
+    for name, scorer in scorers.items():
+        with answer_for(name), clock.running(name):
+            rows = Kept.join(kept.pop(name))
+            fits[name] = {k: scorer.fit_class(k, rows.of_class(k)) for k in sorted(set(rows.label.tolist()))}
+    return fits, clock.seconds
+
+
+def _make_shards(scorer: ShardedScorer, reader: BatchReader) -> list[Any]:
+    engine = current_engine()
+    # Tasks of the driver rather than objects of a worker: lost with a node, Ray makes them again.
+    task: Callable[..., Any] = _class_shard if scorer.by_class else _bank_shard
+    shared = [engine.put(scorer), engine.put(reader)]
+    parts: list[Any] = reader.store.class_ranges() if scorer.by_class else reader.store.pieces()
+    with engine.running():
+        shards = [engine.submit(task, part, *shared) for part in parts]
+        if scorer.by_class:
+            # The classes alone: enough for the method to say which are missing.
+            found = [engine.submit(_classes_in, shard) for shard in shards]
+            scorer.shards_ = [engine.result(classes) for classes in found]
+    return shards
+
+
+def _classes_in(shard: Shard) -> list[int]:
+    return list(shard.content)
+
+
+def _cost_of(shard: Shard) -> tuple[float, int]:
+    return shard.seconds, array_bytes(shard.content)
+
+
+def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Shard:
+    batch, _ = reader.read(piece, with_logits=scorer.fits_on_logits)
+    clock = Clock()
+    with answer_for(scorer.name), clock.running(scorer.name):
+        state = scorer.begin(scorer.passes - 1)
+        state.update(batch)
+        content = scorer.shard(state)
+    return Shard(content, clock.seconds[scorer.name])
+
+
+def _class_shard(pieces: list[Piece], scorer: ShardedScorer, reader: BatchReader) -> Shard:
+    fits, seconds = _fit_range(pieces, {scorer.name: scorer}, reader)
+    content = {k: fit for k, fit in fits[scorer.name].items() if fit is not None}
+    return Shard(content, seconds[scorer.name])
+
+
+@contextlib.contextmanager
+def answer_for(method: str) -> Iterator[None]:
+    """Turn what a method says of its input into an answer to the user."""
+    try:
+        yield
+    except ValueError as error:
+        hint = f"leave out {method}, or use another `fit` store"
+        raise InputError("methods", method, one_line(error), hint) from None

@@ -1,0 +1,105 @@
+"""What only listing every part tells: how many images there are, which labels, and which images a limit keeps.
+
+The workers list; the driver holds the labels and, where few images are wanted of many, so many ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray.cluster import map_ordered, ray_session
+from ghost_ray.cluster.engines import as_task
+from ghost_ray.config import ExtractConfig
+from ghost_ray.jobs.extract.portions import Portion
+from ghost_ray.progress import progress
+from ghost_ray.sources import Choice, LabelFacts, Lowest, Reader, Source
+from ghost_ray.sources.source import refuse_repeated
+from ghost_ray.store import hash_keys
+
+_RANGES = 16  # of hashes, each looked through by a task of its own
+
+
+@dataclass(frozen=True)
+class Census:
+    """What there is in some portions."""
+
+    images: int
+    labels: LabelFacts
+    lowest: Lowest
+
+    @classmethod
+    def of(cls, items: pa.Table, choice: Choice | None) -> Census:
+        """From rows with `key` and `label`."""
+        return cls(items.num_rows, LabelFacts.of(items), Lowest() if choice is None else choice.lowest(items))
+
+    def merged(self, other: Census, choice: Choice | None) -> Census:
+        lowest = self.lowest if choice is None else choice.merged(self.lowest, other.lowest)
+        return Census(self.images + other.images, self.labels.merged(other.labels), lowest)
+
+
+def take_census(config: ExtractConfig, source: Source, portions: list[Portion], choice: Choice | None) -> Census:
+    """List all portions, on the cluster of ``config``."""
+    found = Census(0, LabelFacts([]), Lowest())
+    with ray_session(config), progress("list", len(portions), "parts") as shown:
+        for _, census in map_ordered(_count, portions, source.reader, choice):
+            found = found.merged(census, choice)
+            shown.advance()
+    return found
+
+
+def _count(portion: Portion, reader: Reader, choice: Choice | None) -> Census:
+    found = Census(0, LabelFacts([]), Lowest())
+    for part in portion.parts:
+        for scan in reader.scan(part):
+            found = found.merged(Census.of(scan.items, choice), choice)
+    return found
+
+
+def refuse_repeated_keys(source: Source, portions: list[Portion]) -> None:
+    """InputError where two portions name the same image; no process looks at all the keys.
+
+    Each portion sends the hashes of its keys to tasks that each look through a range of them. What has the same hash is
+    then compared by name.
+    """
+    import ray
+
+    hashes = as_task(_hashes_by_range).options(num_returns=_RANGES)
+    reader = ray.put(source.reader)
+    columns = [hashes.remote(portion, reader) for portion in portions]
+    repeated = as_task(_repeated)
+    found = ray.get([repeated.remote(*[column[number] for column in columns]) for number in range(_RANGES)])
+    suspects = np.concatenate(found)
+    if not len(suspects):
+        return
+    seen: set[str] = set()
+    for _, keys in map_ordered(_keys_with, portions, source.reader, suspects):
+        for key in keys:
+            if key in seen:
+                raise refuse_repeated(key, source.uri)
+            seen.add(key)
+
+
+def _hashes_by_range(portion: Portion, reader: Reader) -> list[np.ndarray]:
+    hashes = np.concatenate([hash_keys(keys) for keys in _keys(portion, reader)])
+    ranges = hashes >> np.uint64(60)
+    return [hashes[ranges == number] for number in range(_RANGES)]
+
+
+def _repeated(*parts: np.ndarray) -> np.ndarray:
+    values, counts = np.unique(np.concatenate(parts), return_counts=True)
+    return np.asarray(values[counts > 1])
+
+
+def _keys_with(portion: Portion, reader: Reader, hashes: np.ndarray) -> list[str]:
+    found: list[str] = []
+    for keys in _keys(portion, reader):
+        found += keys.filter(pa.array(np.isin(hash_keys(keys), hashes))).to_pylist()
+    return found
+
+
+def _keys(portion: Portion, reader: Reader) -> list[pa.Array]:
+    scans = [scan for part in portion.parts for scan in reader.scan(part)]
+    return [scan.items["key"].combine_chunks() for scan in scans]

@@ -1,0 +1,42 @@
+"""From finished blocks to a store: failures apart, rows clustered, the manifest last."""
+
+from __future__ import annotations
+
+from ghost_ray.checks import of_set
+from ghost_ray.cluster.shuffle import arrange
+from ghost_ray.config import ExtractConfig
+from ghost_ray.files import join, remove_tree
+from ghost_ray.files.manifest import provenance
+from ghost_ray.jobs.extract.extract_plan import Plan
+from ghost_ray.jobs.extract.resume import remove_work
+from ghost_ray.jobs.extract.survey import Outcome
+from ghost_ray.jobs.extract.work_files import block_files
+from ghost_ray.store import Store, StoreManifest, finish_store, look_at, row_schema, write_failures, write_head
+
+
+def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
+    """Write the store beside the blocks it is made of, the manifest last, and then remove the blocks."""
+    network, data = plan.network, plan.data
+    remove_tree(join(staging, "rows"))  # of a commit that was killed
+    files = arrange(
+        block_files(staging), staging, row_schema(network.dimensions), network.classes, [("failed", "==", False)]
+    )
+    write_failures(staging, result.failures)
+    write_head(staging, plan.head)
+    manifest = StoreManifest(
+        **provenance(config),
+        network=network,
+        data=[data if data.fingerprint else data.model_copy(update={"fingerprint": result.fingerprint})],
+        rows=sum(file.rows for file in files),
+        layout="clustered",
+        order="hash",
+        files=files,
+        class_names=plan.class_names,
+        has_head=True,
+        failures=result.failures.num_rows,
+        seconds={name: round(value, 3) for name, value in result.seconds.items()},
+        batch_size=result.batch_size,
+    )
+    notes = of_set(look_at(Store(staging, manifest, files)))
+    finish_store(staging, manifest.model_copy(update={"notes": notes}))
+    remove_work(staging)

@@ -1,0 +1,210 @@
+"""A portion → blocks of images to do, on the workers: listed, labelled, without what is done, in order.
+
+Where images lie beside each other in a shard, their bytes come along: no byte is asked for twice. A task that dies is
+run again, and must give the same blocks: what is done is what was done when the round began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ghost_ray.config.policies import Stage
+from ghost_ray.errors import InputError
+from ghost_ray.files import resolve
+from ghost_ray.jobs.extract.block_cutter import BlockCutter
+from ghost_ray.jobs.extract.portions import Portion
+from ghost_ray.jobs.extract.work_files import BlockName, Record, RecordName, block_uri, write_record
+from ghost_ray.sources import Failure, LabelMap, Part, Reader, Scan
+from ghost_ray.sources.first_look import common_names, parts_fingerprint
+from ghost_ray.sources.retry import was_down
+from ghost_ray.sources.source import ListingDigest
+from ghost_ray.store import UNKNOWN, hash_keys
+
+_NAME_DIGITS = 16  # of a digest in a file's name
+
+
+class Wanted(Protocol):
+    """Which images of a source are wanted."""
+
+    @property
+    def images(self) -> int:
+        """How many."""
+
+    @property
+    def keeps_failures(self) -> bool:
+        """Whether what could not be listed belongs to them."""
+
+    def keeps(self, items: pa.Table) -> np.ndarray:
+        """[n] bool, for rows with `key` and `label` as the source says them."""
+
+
+class Todo(NamedTuple):
+    """A portion with something left to do."""
+
+    portion: Portion
+    blocks: list[BlockName]  # that were written before this round
+    record: RecordName | None  # of a listing before this round
+    again: bool  # whether images that could not be read get another chance
+
+
+@dataclass(frozen=True)
+class Lister:
+    """What a worker knows to list any portion of a source."""
+
+    reader: Reader
+    uri: str
+    labels: LabelMap | None  # None: all are unknowns
+    class_names: list[str] | None
+    wanted: Wanted | None  # None: all images
+    staging: str
+
+    def blocks(self, todo: Todo, rows: int) -> Iterator[pa.Table]:
+        """The images of a portion that are left to do, at most ``rows`` at a time.
+
+        Columns: key, file, start, size, label (an index into the head), portion, place, data, error. The last two are
+        null where the image is still to be read.
+
+        Raises
+        ------
+        InputError
+            For a label that fits no class, and for data that are not what they were when the run began.
+        """
+        done = done_places(self.staging, todo)
+        cutter, found = BlockCutter(rows), _Found()
+        bodies = self.wanted is None and not len(done)
+        for part in todo.portion.parts:
+            found.begin(part)
+            far = cache(partial(self._labels_by_key, part))
+            for scan in self._scans(part, bodies):
+                places, kept = found.add(scan, self.wanted)
+                if not kept.any():
+                    continue
+                labels = self._indices(scan.items.filter(pa.array(kept)), far if bodies else None)
+                left = ~np.isin(places[kept], done)
+                cutter.add(scan, np.flatnonzero(kept)[left], labels[left], places[kept][left], todo.portion.number)
+                yield from cutter.full()
+        self._record(todo, found)
+        yield from cutter.rest()
+
+    def _scans(self, part: Part, bodies: bool) -> Iterator[Scan]:
+        """The part's scans; what an object store broke while it was down is listed again when it is back."""
+        given = 0
+        try:
+            for scan in self.reader.scan(part, bodies):
+                if self._is_broken(scan) and self._was_down():
+                    break
+                common_names(self.class_names, scan.class_names, self.uri)
+                given += scan.items.num_rows
+                yield scan
+            else:
+                return
+        except InputError:  # a folder that cannot be listed
+            if not self._was_down():
+                raise
+        for scan in self.reader.scan(part):
+            new = max(0, scan.items.num_rows - given)
+            given -= scan.items.num_rows - new
+            yield replace(scan, items=scan.items.slice(scan.items.num_rows - new))
+
+    def _is_broken(self, scan: Scan) -> bool:
+        unread = any(image.data is None for image in scan.images or ())
+        return unread or any(failure.stage == Stage.READ for failure in scan.failures)
+
+    def _was_down(self) -> bool:
+        remote = not isinstance(self.reader.filesystem, fs.LocalFileSystem)
+        return remote and was_down(self.reader.filesystem, self.reader.base)
+
+    def _indices(self, items: pa.Table, far: Callable[[], dict[str, str | None]] | None) -> np.ndarray:
+        """The classes of some images; ``far`` finds labels that were not beside their image."""
+        if self.labels is None:
+            return np.full(items.num_rows, UNKNOWN, np.int32)
+        if far is not None and items["label"].null_count:
+            column = pa.array([far().get(key) for key in items["key"].to_pylist()], pa.string())
+            items = pa.table({"key": items["key"], "label": column})
+        if items["label"].null_count:
+            first = items.filter(pc.is_null(items["label"]))["key"][0].as_py()
+            what = f"has images without a label, first {first!r}"
+            raise InputError("data", self.uri, what, "`unknown`, if these are unknowns")
+        return self.labels.apply(items["label"])
+
+    def _labels_by_key(self, part: Part) -> dict[str, str | None]:
+        """All labels of a part: in a shard they may stand anywhere, and the listing finds them."""
+        found: dict[str, str | None] = {}
+        for scan in self.reader.scan(part):
+            found |= zip(scan.items["key"].to_pylist(), scan.items["label"].to_pylist(), strict=True)
+        return found
+
+    def _record(self, todo: Todo, found: _Found) -> None:
+        if todo.record is not None and todo.record[1:] != (found.images, found.digest):
+            problem = f"{todo.portion.parts[0].name or 'the folder'} is not what it was when the run began"
+            raise InputError("data", self.uri, problem, "`overwrite=True` starts anew")
+        failures = found.failures if self.wanted is None or self.wanted.keeps_failures else []
+        record = Record(found.images, f"{found.keys:016x}", found.digests, failures)
+        write_record(self.staging, RecordName(todo.portion.number, found.images, found.digest), record)
+
+
+def done_places(staging: str, todo: Todo) -> np.ndarray:
+    """The places of a portion that are in a block; a file that is cut short holds none."""
+    tables = []
+    for name in todo.blocks:
+        filesystem, path = resolve(block_uri(staging, name))
+        try:
+            with pq.ParquetFile(path, filesystem=filesystem) as file:
+                tables.append(file.read(["place", "stage"], use_threads=False))
+        except (pa.ArrowInvalid, FileNotFoundError):  # which the survey removes
+            continue
+    if not tables:
+        return np.empty(0, np.int64)
+    rows = pa.concat_tables(tables)
+    if todo.again:
+        rows = rows.filter(pc.fill_null(pc.not_equal(rows["stage"], Stage.READ), True))
+    return np.unique(rows["place"].to_numpy())
+
+
+def keys_digest(keys: pa.Array) -> int:
+    """A digest of keys that does not depend on their order: the sum of their hashes, 64 bits."""
+    return int(np.sum(hash_keys(keys), dtype=np.uint64))
+
+
+@dataclass
+class _Found:
+    """What the listing of a portion has found so far."""
+
+    images: int = 0  # that are wanted
+    keys: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    _place: int = 0
+    _open: dict[str, ListingDigest] = field(default_factory=dict)
+
+    def begin(self, part: Part) -> None:
+        self._open = {part.name: ListingDigest()}
+
+    def add(self, scan: Scan, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
+        """The places of the scan's rows, and which of them are wanted."""
+        items = scan.items
+        for name, digest in self._open.items():
+            digest.add(items)
+            self.digests[name] = digest.value()
+        self.failures += scan.failures
+        places = np.arange(self._place, self._place + items.num_rows)
+        self._place += items.num_rows
+        kept = np.ones(items.num_rows, bool) if wanted is None else wanted.keeps(items)
+        self.images += int(kept.sum())
+        if kept.any():
+            self.keys = (self.keys + keys_digest(items["key"].filter(pa.array(kept)).combine_chunks())) % (1 << 64)
+        return places, kept
+
+    @property
+    def digest(self) -> str:
+        """One digest of the listing of all parts, for the record's name."""
+        return parts_fingerprint(self.digests)[:_NAME_DIGITS]

@@ -1,0 +1,26 @@
+"""Listing as a task of the stream. It has a module of its own: a worker imports this one, and torch not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ghost_ray.jobs.extract.list_stage import Todo
+from ghost_ray.jobs.extract.packing import pack
+from ghost_ray.jobs.extract.tally import Reporter
+
+
+def list_blocks(lister: Any, todo: Todo, rows: int, to: Reporter) -> Iterator[pa.Table]:
+    """The blocks of a portion, packed; its task runs until the last of them is taken.
+
+    ``lister`` is Ray's reference to a ``Lister``.
+    """
+    import ray
+
+    images = 0
+    for block in ray.get(lister).blocks(todo, rows):
+        images += block.num_rows
+        yield pack(block)
+    to.listed(todo.portion.number, images)

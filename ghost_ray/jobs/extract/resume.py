@@ -1,0 +1,107 @@
+"""What an interrupted run left behind, and whether this run may resume it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from ghost_ray.config import ExtractConfig
+from ghost_ray.errors import InputError
+from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, remove_tree, resolve, write_json
+from ghost_ray.files.manifest import redact_values
+from ghost_ray.jobs.extract.extract_plan import Plan
+from ghost_ray.jobs.extract.list_stage import Todo
+from ghost_ray.jobs.extract.portions import Portion, portions_digest
+from ghost_ray.jobs.extract.work_files import BLOCKS, RECORDS, BlockName, block_names, record_names
+from ghost_ray.store import StoreManifest
+
+SETTINGS = "settings.json"
+_FINGERPRINT, _PARTS, _FORMAT = "data fingerprint", "parts", "work format"
+_WORK_FORMAT = 2  # of the files of an unfinished run
+# Where and how fast a job runs may differ between a run and the one that resumes it.
+_FREE = {"address", "num_cpus", "overwrite", "out", "actors", "gpus_per_actor", "max_failures", "batch_size"}
+
+
+def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
+    """Take the staging folder for this run; True where a run with the same settings got as far as publishing.
+
+    Raises
+    ------
+    InputError
+        Naming what differs from the run that was started there, unless ``--overwrite`` starts anew.
+    """
+    mine = _settings(config.model_dump(mode="json"), plan.network.weights_sha256, plan.data.fingerprint)
+    mine |= {_PARTS: portions_digest(plan.portions), _FORMAT: _WORK_FORMAT}
+    theirs, finished = _started(output.staging)
+    # A finished store says no more of its parts; where only listing tells the fingerprint, it is not asked for.
+    unsaid = {_PARTS, _FORMAT, *([] if plan.data.fingerprint else [_FINGERPRINT])} if finished else set()
+    if theirs is not None and not finished and theirs.get(_FORMAT) != _WORK_FORMAT and not config.overwrite:
+        problem = "an unfinished run of another version of ghost_ray lies there"
+        raise InputError("out", output.uri, problem, "`overwrite=True` starts anew")
+    if theirs is not None:
+        differing = [name for name in mine if name not in unsaid and theirs.get(name) != mine[name]]
+        if not differing:
+            return finished
+        if not config.overwrite:
+            shown = "; ".join(_difference(name, theirs.get(name), mine[name]) for name in differing[:4])
+            raise InputError(
+                "out",
+                output.uri,
+                f"an unfinished run with other settings lies there: {shown}",
+                "use the same settings to resume it, or `overwrite=True` to start anew",
+            )
+    filesystem, path = resolve(output.staging)
+    filesystem.delete_dir_contents(path, missing_dir_ok=True)
+    write_json(join(output.staging, SETTINGS), mine)
+    return False
+
+
+def _started(staging: str) -> tuple[dict[str, Any] | None, bool]:
+    """Settings of the run that left this folder, and whether it left it complete."""
+    try:
+        if kind_of(join(staging, SETTINGS)) == "file":
+            return dict(read_json(join(staging, SETTINGS))), False
+        if kind_of(join(staging, MANIFEST)) == "file":
+            manifest = StoreManifest.model_validate(read_json(join(staging, MANIFEST)))
+            return _settings(manifest.config, manifest.network.weights_sha256, manifest.data[0].fingerprint), True
+    except (ValueError, TypeError, IndexError):
+        return {}, False
+    return None, False
+
+
+def _settings(config: dict[str, Any], weights: str | None, fingerprint: str | None) -> dict[str, Any]:
+    given = {name: value for name, value in redact_values(config).items() if name not in _FREE}
+    return {**given, "weights": weights, _FINGERPRINT: fingerprint}
+
+
+def _difference(name: str, before: object, now: object) -> str:
+    word = name if " " in name else f"`{name}`"
+    short = [str(value)[:60] for value in (before, now)]
+    return f"{word} was {short[0]}, is {short[1]}"
+
+
+def remove_work(staging: str) -> None:
+    """Remove what only a run needs; the settings go last, since they say what the rest belongs to."""
+    remove_tree(join(staging, BLOCKS))
+    remove_tree(join(staging, RECORDS))
+    filesystem, path = resolve(join(staging, SETTINGS))
+    filesystem.delete_file(path)
+
+
+def left_to_do(portions: list[Portion], staging: str, *, again: bool) -> tuple[list[Todo], int]:
+    """The portions with something left to do, and how many images are done; told from the names of files alone.
+
+    With ``again``, images that could not be read get another chance: reading fails for passing reasons too.
+    """
+    blocks: dict[int, list[BlockName]] = defaultdict(list)
+    for name in block_names(staging):
+        blocks[name.portion].append(name)
+    records = record_names(staging)
+    done = sum(name.rows - name.unread for names in blocks.values() for name in names)
+    todo = []
+    for portion in portions:
+        own, record = blocks[portion.number], records.get(portion.number)
+        rows, unread = sum(name.rows for name in own), sum(name.unread for name in own)
+        if record is None or rows != record.images or (again and unread):
+            todo.append(Todo(portion, own, record, again))
+    return todo, done

@@ -1,0 +1,173 @@
+"""The job: plan → rows in the order of their labels → the manifest last."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray.config import ImportConfig
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files import OutputFolder, is_local, resolve
+from ghost_ray.files.manifest import Data, Network, provenance
+from ghost_ray.jobs.importing.choosing import split_name
+from ghost_ray.jobs.importing.import_notes import noticed
+from ghost_ray.jobs.importing.import_plan import Plan, make_plan
+from ghost_ray.jobs.importing.workspace import Workspace, workspace
+from ghost_ray.progress import Progress, progress
+from ghost_ray.store import (
+    UNKNOWN,
+    ClusteredWriter,
+    RowFile,
+    StoreManifest,
+    finish_store,
+    row_keys,
+    row_order,
+    row_schema,
+    to_table,
+    write_head,
+)
+
+_CHUNK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The rows of one store, before it has a manifest."""
+
+    files: list[RowFile]
+    rows: int
+    known: int
+    correct: int
+
+
+class ImportResult(TypedDict):
+    """What ``import`` returns."""
+
+    store: str
+    rows: int
+    classes: int
+    dimensions: int
+    known: int
+    accuracy: float | None  # None where no row has a label
+    head: bool
+    unknown_store: str | None  # of the rows without a class, where they have a store of their own
+    unknown_rows: int | None
+    notes: list[str]
+
+
+def run(config: ImportConfig) -> ImportResult:
+    """Import arrays into a store, the rows without a class perhaps into one of their own; returns what was written."""
+    outputs = [OutputFolder(config.out, overwrite=config.overwrite)]
+    if config.unknown_out:
+        outputs.append(OutputFolder(config.unknown_out, overwrite=config.overwrite, field="unknown_out"))
+    with contextlib.ExitStack() as stack:
+        for output in outputs:
+            stack.enter_context(output)
+        with workspace(outputs[0].staging) as space:
+            plan = make_plan(config, space)
+            parts = _parts(config, plan.labels)
+            predictions = np.empty(len(plan.labels), np.int32)
+            with progress("import", len(plan.labels), "rows") as shown:
+                written = [
+                    _write_rows(config, plan, rows, output.staging, space, shown, predictions)
+                    for rows, output in zip(parts, outputs, strict=True)
+                ]
+            notes = [*plan.notes, *noticed(plan, predictions)]
+        for part, output in zip(written, outputs, strict=True):
+            _finish(config, plan, part, output.staging, notes)
+        for output in outputs:
+            output.publish()
+    first, *others = written
+    return {
+        "store": config.out,
+        "rows": first.rows,
+        "classes": plan.classes,
+        "dimensions": plan.dimensions,
+        "known": first.known,
+        "accuracy": first.correct / first.known if first.known else None,
+        "head": plan.head is not None,
+        "unknown_store": config.unknown_out,
+        "unknown_rows": others[0].rows if others else None,
+        "notes": notes,
+    }
+
+
+def _parts(config: ImportConfig, labels: np.ndarray) -> list[np.ndarray]:
+    """The rows of each store in the order of their labels."""
+    order = row_order(labels)
+    if not config.unknown_out:
+        return [order]
+    unknown = int((labels == UNKNOWN).sum())
+    if unknown in (0, len(labels)):
+        given = redact(config.labels or config.features)
+        problem = "has no row labelled −1 to put there" if unknown == 0 else "has no row with a class"
+        hint = "leave it out" if unknown == 0 else "use `unknown` and `out` alone"
+        raise InputError("unknown_out", config.unknown_out, f"{given} {problem}", hint)
+    return [order[unknown:], order[:unknown]]
+
+
+def _write_rows(
+    config: ImportConfig,
+    plan: Plan,
+    rows: np.ndarray,
+    folder: str,
+    space: Workspace,
+    shown: Progress,
+    predictions: np.ndarray,
+) -> _Written:
+    """Write some rows of the arrays, and their predictions into ``predictions``."""
+    writer = ClusteredWriter(folder, "part", row_schema(plan.dimensions, None if plan.head else plan.classes))
+    correct = 0
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        at = rows[start : start + _CHUNK_ROWS]
+        labels = plan.labels[at]
+        embedding = _finite(plan.features, at, "features", config.features)
+        logits = _finite(plan.logits, at, "logits", config.logits)
+        if plan.kept is not None:
+            logits = logits[:, plan.kept]
+        prediction = predictions[at] = logits.argmax(axis=1)
+        correct += int((prediction == labels).sum())
+        writer.write(to_table(_keys(plan, at), labels, prediction, embedding, None if plan.head else logits))
+        space.used(embedding.nbytes + logits.nbytes)
+        shown.advance(len(at))
+    known = int((plan.labels[rows] != UNKNOWN).sum())
+    return _Written(writer.close(), len(rows), known, correct)
+
+
+def _keys(plan: Plan, at: np.ndarray) -> pa.Array:
+    """The rows' own names, or their numbers in the arrays."""
+    if plan.keys is not None:
+        return plan.keys.take(pa.array(at))
+    return row_keys(at, len(plan.labels))
+
+
+def _finite(array: np.ndarray, rows: np.ndarray, field: str, given: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        taken = np.asarray(array[rows], dtype=np.float32)
+    if not np.isfinite(taken).all():
+        row = rows[np.flatnonzero(~np.isfinite(taken).all(axis=1))[0]]
+        problem = f"row {row} holds a NaN or an infinity (as float32)"
+        raise InputError(field, redact(given), problem, "repair or drop it")
+    return taken
+
+
+def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes: list[str]) -> None:
+    if plan.head:
+        write_head(folder, plan.head)
+    uri = split_name(config.features)[0]
+    manifest = StoreManifest(
+        **provenance(config),
+        network=Network(name=config.model, classes=plan.classes, dimensions=plan.dimensions, restricted_to=plan.kept),
+        data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind)],
+        rows=part.rows,
+        layout="clustered",
+        files=part.files,
+        class_names=plan.class_names,
+        has_head=plan.head is not None,
+        notes=notes,
+    )
+    finish_store(folder, manifest)

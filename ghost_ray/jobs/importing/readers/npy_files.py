@@ -1,0 +1,89 @@
+"""NumPy's own files: .npy, and .npz archives of them."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from ghost_ray.jobs.importing.readers.array_file import ArrayFile, Entry, reads
+from ghost_ray.jobs.importing.workspace import Workspace
+
+_COPY_BYTES = 8 << 20
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip member: signature, …, lengths of its name and extra field
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    bytes: int  # of the header itself
+
+
+@reads("npy")
+def _open_npy(uri: str, workspace: Workspace) -> ArrayFile:
+    path = workspace.local(uri)
+    with open(path, "rb") as handle:
+        header = _header(handle)
+    return ArrayFile("npy", [_entry("", header, path, 0, workspace)])
+
+
+@reads("npz")
+def _open_npz(uri: str, workspace: Workspace) -> ArrayFile:
+    path = workspace.local(uri)
+    entries = []
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            with archive.open(member) as handle:
+                header = _header(handle)
+            if member.compress_type == zipfile.ZIP_STORED:
+                entries.append(_entry(name, header, path, _start_of(member, path), workspace))
+            else:
+                entries.append(_packed_entry(name, header, path, member.filename, workspace))
+    return ArrayFile("npz", entries)
+
+
+def _header(handle: IO[bytes]) -> _Header:
+    version = np.lib.format.read_magic(handle)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(handle)
+    else:
+        raise ValueError(f"has the format version {version}, which is not read")
+    if dtype.hasobject:
+        raise ValueError("holds Python objects, which are not loaded: they could run code")
+    return _Header(shape, fortran, dtype, handle.tell())
+
+
+def _entry(name: str, header: _Header, path: str, start: int, workspace: Workspace) -> Entry:
+    def load() -> np.ndarray:
+        return workspace.map(path, header.dtype, header.shape, start + header.bytes, fortran=header.fortran)
+
+    return Entry(name, header.shape, str(header.dtype), load)
+
+
+def _packed_entry(name: str, header: _Header, path: str, member: str, workspace: Workspace) -> Entry:
+    def blocks() -> Iterator[bytes]:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as handle:
+            handle.read(header.bytes)
+            while block := handle.read(_COPY_BYTES):
+                yield block
+
+    def load() -> np.ndarray:
+        copy = workspace.spool_bytes(blocks())
+        return workspace.map(copy, header.dtype, header.shape, fortran=header.fortran)
+
+    return Entry(name, header.shape, str(header.dtype), load)
+
+
+def _start_of(member: zipfile.ZipInfo, path: str) -> int:
+    """Where the bytes of a stored member begin in its archive."""
+    with open(path, "rb") as handle:
+        handle.seek(member.header_offset)
+        fields: tuple[Any, ...] = _LOCAL_HEADER.unpack(handle.read(_LOCAL_HEADER.size))
+    return member.header_offset + _LOCAL_HEADER.size + int(fields[1]) + int(fields[2])

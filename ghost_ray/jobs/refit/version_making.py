@@ -1,0 +1,103 @@
+"""Making a version: the stages, the drift, the gates' answers, the page; whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ghost_ray import registry
+from ghost_ray.config.refit_settings import RefitConfig
+from ghost_ray.errors import InputError, redact
+from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, reaching, write_json
+from ghost_ray.files.manifest import provenance, write_manifest
+from ghost_ray.jobs.refit.drift import drift
+from ghost_ray.jobs.refit.gates import evaluate_gates
+from ghost_ray.jobs.refit.inputs import Inputs
+from ghost_ray.jobs.refit.log import Log
+from ghost_ray.jobs.refit.planning import steps
+from ghost_ray.jobs.refit.stages import Stages
+from ghost_ray.model import Model
+from ghost_ray.registry import AnsweredGate, Pointer, Summary, VersionManifest
+
+
+def reference(root: str, pointer: Pointer | None) -> VersionManifest | None:
+    """What a new version is compared with: the current one, or the last before it whose manifest can be read."""
+    versions = [] if pointer is None else [pointer.version, *pointer.way_back()]
+    found = (registry.readable_version(root, version) for version in versions)
+    return next((manifest for manifest in found if manifest is not None), None)
+
+
+def make_version(
+    config: RefitConfig, inputs: Inputs, changed: list[str], log: Log, lock: registry.Lock
+) -> VersionManifest:
+    """Make and publish the version ``log.version``; a refit killed on the way resumes after what was finished."""
+    from ghost_ray.cluster import named_cluster
+
+    root = config.registry
+    with reaching(root, "registry"):
+        previous = reference(root, registry.current(root))
+        for step in steps(config, inputs, changed, previous):
+            log.line("plan", what=step["what"], action=step["action"], why=step["why"])
+    with OutputFolder(registry.version_folder(root, log.version), resume=True, field="registry") as output:
+        stages = Stages(config, inputs, output.staging, log, previous)
+        with named_cluster(config):
+            summary = stages.run()
+            log.figures(summary)
+        model = stages.model()
+        write_json(
+            join(output.staging, "drift.json"),
+            drift(log.version, summary, changed, model, previous, _model_of(root, previous)),
+        )
+        manifest = VersionManifest(
+            **provenance(config),
+            network=model.manifest.network,
+            data=[part for role in stages.stores for part in stages.store(role).manifest.data],
+            rows=model.manifest.rows,
+            version=log.version,
+            fingerprint=inputs.fingerprint,
+            inputs=inputs.parts,
+            summary=summary,
+            gates=ask(config, summary, previous),
+            previous=previous.version if previous else None,
+            stores=stages.stores,
+            stages=stages.keys,
+        )
+        write_manifest(output.staging, manifest)
+        _write_report(output.staging, log)
+        # Once more: the page is drawn from the manifest, and is a file that the manifest answers for.
+        manifest = write_manifest(output.staging, manifest)
+        lock.check()
+        _require_free(root, log.version)
+        output.publish()
+    return manifest
+
+
+def _require_free(root: str, version: str) -> None:
+    """A version is never replaced: another refit that took over may have published it."""
+    if kind_of(join(registry.version_folder(root, version), MANIFEST)) == "file":
+        raise registry.Busy(f"another refit published {version} of {redact(root)}; run it again")
+
+
+def _model_of(root: str, version: VersionManifest | None) -> Model | None:
+    if version is None:
+        return None
+    with contextlib.suppress(InputError):  # a damaged version is one to heal, not to measure against
+        return Model.open(join(registry.version_folder(root, version.version), "model"))
+    return None
+
+
+def ask(config: RefitConfig, summary: Summary, current: VersionManifest | None) -> list[AnsweredGate]:
+    """The gates that apply, answered against the figures of ``current``."""
+    old = None if current is None else current.summary
+    return [gate.answered() for gate in evaluate_gates(config.gates, summary, old)]
+
+
+def _write_report(folder: str, log: Log) -> None:
+    from ghost_ray.config import ReportConfig
+    from ghost_ray.report import run
+
+    with log.stage("report"):
+        try:
+            page = join(folder, "report.html")
+            run(ReportConfig(folders=(folder,), out=page, title=f"GHOST {log.version}", plots=False))
+        except Exception as error:  # a page that cannot be drawn is no reason to keep a good version back
+            log.line("no_report", reason=error)

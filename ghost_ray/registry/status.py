@@ -1,0 +1,152 @@
+"""``ghost-ray status``: which version serves, whether it is sound and fresh, and how the last refits ended."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TypedDict
+
+from ghost_ray.config.refit_settings import StatusConfig
+from ghost_ray.errors import GateFailed, redact
+from ghost_ray.files import reaching
+from ghost_ray.progress import clock
+from ghost_ray.registry.attempts import AttemptRecord, last_attempts
+from ghost_ray.registry.locks import Holder, holder
+from ghost_ray.registry.looking import Brief, brief, pointer_of
+from ghost_ray.registry.pointer import Pointer
+from ghost_ray.registry.soundness import damages_of, in_words
+from ghost_ray.registry.textfile import write_metrics
+from ghost_ray.registry.versions import version_ids
+
+# Outcomes after which somebody should look.
+_BAD = {
+    "failed": "failed",
+    "refused": "was refused by a gate",
+    "interrupted": "was interrupted",
+    "stopped": "was stopped",
+}
+_GOOD = ("promoted", "up to date")
+_LOOKED_AT = 50
+
+
+class Current(Brief):
+    """The version that serves."""
+
+    promoted: str
+    age_seconds: int | None  # since it became current; None where that lies in the future
+    confirmed: str  # when a refit last found it up to date, or it became current
+    confirmed_seconds: int | None
+
+
+class StatusResult(TypedDict):
+    """What ``status`` returns."""
+
+    root: str
+    current: Current | None
+    previous: str | None
+    running: Holder | None
+    versions: int
+    held: list[str]
+    damaged: dict[str, str]  # other versions than the current one, by what their sizes show
+    attempts: list[AttemptRecord]
+    problems: list[str]  # what `--check` fails for
+
+
+def status(config: StatusConfig) -> StatusResult:
+    """Look at everything; the current version is read in full.
+
+    Raises
+    ------
+    GateFailed
+        With ``check``, where something is wrong; the result stands.
+    """
+    root = config.root
+    pointer, trouble = pointer_of(root)
+    with reaching(root, "root"):
+        running = holder(root, "refit")
+        versions = version_ids(root)
+        attempts = last_attempts(root, _LOOKED_AT, running=running is not None)
+        others = {
+            version: problem
+            for version in versions
+            if (pointer is None or version != pointer.version)
+            and (problem := in_words(damages_of(root, version, thorough=False)))
+        }
+        serving = None if pointer is None else _current(root, pointer, attempts)
+    result: StatusResult = {
+        "root": redact(root),
+        "current": serving,
+        "previous": None if pointer is None else pointer.previous,
+        "running": running,
+        "versions": len(versions),
+        "held": [] if pointer is None else [held.version for held in pointer.held],
+        "damaged": others,
+        "attempts": attempts[: config.attempts],
+        "problems": [*([trouble] if trouble else []), *_problems(pointer, serving, attempts, config.max_age)],
+    }
+    if config.metrics is not None:
+        write_metrics(config.metrics, root, serving, attempts, held=_is_held(pointer, attempts))
+    if config.check and result["problems"]:
+        raise GateFailed("; ".join(result["problems"]), dict(result))
+    return result
+
+
+def _current(root: str, pointer: Pointer, attempts: list[AttemptRecord]) -> Current:
+    good = [
+        attempt["ended"]
+        for attempt in attempts
+        if attempt["outcome"] in _GOOD and attempt.get("version") == pointer.version and "ended" in attempt
+    ]
+    confirmed = max([pointer.promoted, *good], key=datetime.datetime.fromisoformat)
+    return {
+        **brief(root, pointer.version, pointer, thorough=True),
+        "promoted": pointer.promoted,
+        "age_seconds": _age(pointer.promoted),
+        "confirmed": confirmed,
+        "confirmed_seconds": _age(confirmed),
+    }
+
+
+def _age(moment: str) -> int | None:
+    """Whole seconds since a moment; None where it is yet to come, beyond what clocks differ by."""
+    seconds = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(moment)).total_seconds()
+    return max(0, int(seconds)) if seconds > -_CLOCKS_DIFFER else None
+
+
+_CLOCKS_DIFFER = 60.0
+
+
+def _problems(
+    pointer: Pointer | None, serving: Current | None, attempts: list[AttemptRecord], max_age: float | None
+) -> list[str]:
+    found: list[str] = []
+    if serving is None:
+        found.append("no version is current")
+    else:
+        if serving["damage"]:
+            found.append(f"{serving['version']} is damaged: {serving['damage']}")
+        age = serving["confirmed_seconds"]
+        if age is None:
+            found.append(f"{serving['version']} was confirmed at {serving['confirmed']}, which is yet to come")
+        elif max_age is not None and age > max_age:
+            found.append(f"{serving['version']} was last confirmed {clock(age)} ago, more than {clock(max_age)}")
+    if _is_held(pointer, attempts):
+        found.append("the newest inputs are held: their version was rolled back")
+    last = _last(attempts)
+    if last is not None and last["outcome"] in _BAD:
+        reason = last.get("reason")
+        found.append(f"the last refit {_BAD[last['outcome']]}" + (f": {reason}" if reason else ""))
+    return found
+
+
+def _is_held(pointer: Pointer | None, attempts: list[AttemptRecord]) -> bool:
+    """Whether the current version is older than the newest one that the inputs gave, since that was rolled back."""
+    if pointer is None:
+        return False
+    last = _last(attempts)
+    outcome = None if last is None else last["outcome"]
+    return outcome == "held" or (pointer.history[-1].by == "rollback" and outcome not in _GOOD)
+
+
+def _last(attempts: list[AttemptRecord]) -> AttemptRecord | None:
+    """The last refit that says something about the registry."""
+    return next((attempt for attempt in attempts if attempt["outcome"] not in ("running", "busy")), None)

@@ -1,0 +1,65 @@
+"""The state of a registry as metrics in a file, which Prometheus' node exporter reads whenever it is asked.
+
+A refit is over in seconds when nothing changed, and starts no Ray then: what it could export would be gone before the
+next scrape. The registry itself remembers.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from ghost_ray.errors import InputError, one_line, redact
+from ghost_ray.files import write_bytes
+from ghost_ray.registry.attempts import AttemptRecord
+
+if TYPE_CHECKING:
+    from ghost_ray.registry.status import Current
+
+# Each with what it says; the alert rules and the dashboard ask for these names.
+METRICS = {
+    "ghost_ray_registry_promoted_timestamp_seconds": "When the current version became current.",
+    "ghost_ray_registry_confirmed_timestamp_seconds": "When the current version was last found up to date.",
+    "ghost_ray_registry_damaged": "1 where a file of the current version is not as it was written.",
+    "ghost_ray_registry_held": "1 where the newest inputs' version was rolled back.",
+    "ghost_ray_refit_last_outcome": "1 for the outcome of the last refit that ended.",
+    "ghost_ray_refit_last_end_timestamp_seconds": "When the last refit ended.",
+    "ghost_ray_refit_last_duration_seconds": "How long the last refit took.",
+}
+
+
+def write_metrics(file: str, root: str, serving: Current | None, attempts: list[AttemptRecord], *, held: bool) -> None:
+    """Write all metrics of a registry, in one step."""
+    labels = f'registry="{_escaped(redact(root))}"'
+    samples: list[tuple[str, str, float]] = [("ghost_ray_registry_held", labels, float(held))]
+    if serving is not None:
+        samples += [
+            ("ghost_ray_registry_promoted_timestamp_seconds", labels, _seconds(serving["promoted"])),
+            ("ghost_ray_registry_confirmed_timestamp_seconds", labels, _seconds(serving["confirmed"])),
+            ("ghost_ray_registry_damaged", labels, float(serving["damage"] is not None)),
+        ]
+    last = next((attempt for attempt in attempts if "ended" in attempt), None)
+    if last is not None:
+        outcome = f'{labels},outcome="{last["outcome"]}"'
+        samples += [
+            ("ghost_ray_refit_last_outcome", outcome, 1.0),
+            ("ghost_ray_refit_last_end_timestamp_seconds", labels, _seconds(last["ended"])),
+            ("ghost_ray_refit_last_duration_seconds", labels, last.get("seconds", 0.0)),
+        ]
+    lines = []
+    for name, tags, value in samples:
+        lines += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} gauge", f"{name}{{{tags}}} {value:.15g}"]
+    try:
+        write_bytes(file, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise InputError(
+            "metrics", file, f"cannot be written: {one_line(error)}", "name a file you may write"
+        ) from None
+
+
+def _seconds(moment: str) -> float:
+    return datetime.datetime.fromisoformat(moment).timestamp()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

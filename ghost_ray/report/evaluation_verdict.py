@@ -1,0 +1,98 @@
+"""How GHOST does beside its rivals, in a few sentences that hold for any numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from ghost_ray.report.numbers import decimal, number, plural, shown_value, told_apart
+from ghost_ray.scorers import is_rival, title_of
+
+GHOST = "ghost"
+Found = Mapping[tuple[str, str], Mapping[str, object]]  # an object of metrics.json per method and unknown set
+Outcome = Literal["GHOST", "rival", "none"]  # whom a paired test calls better
+
+
+def evaluation_verdict(
+    found: Found, methods: Sequence[str], sets: Sequence[str], proven: Mapping[str, Sequence[Outcome]]
+) -> str:
+    """The verdict on an evaluation.
+
+    Parameters
+    ----------
+    proven : mapping
+        For each rival what the paired tests of AUOSCR say, one answer per unknown set.
+    """
+    if not found:
+        return "The evaluation has no result yet: its metrics.json is missing or cannot be read."
+    means = {method: mean_over(found, method, sets, "auoscr") for method in methods}
+    known = {method: value for method, value in means.items() if value is not None}
+    rivals = {method: value for method, value in known.items() if is_rival(method)}
+    if GHOST not in known or not rivals:
+        return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
+    rival = max(rivals, key=rivals.__getitem__)
+    sentences = [
+        _standing(known[GHOST], rivals[rival], title_of(rival), "mean AUOSCR" if len(sets) > 1 else "AUOSCR"),
+        _sets_won(found, methods, sets),
+        _tests(title_of(rival), proven.get(rival, [])),
+        _variant(known, rivals[rival], title_of(rival)),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def mean_over(found: Found, method: str, sets: Sequence[str], field: str) -> float | None:
+    """The plain mean over the sets; None where a set has no value."""
+    values = [number(found.get((method, name), {}).get(field)) for name in sets]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _standing(mine: float, best: float, rival: str, measure: str) -> str:
+    if mine == best:
+        return f"GHOST ties with the best rival, {rival}: the {measure} of both is {told_apart(mine)[0]}."
+    begins, side = ("GHOST leads", "above") if mine > best else ("GHOST does not lead", "below")
+    ours, theirs = told_apart(mine, best)
+    # Of the numbers as they are shown, so that a reader comes to the same.
+    difference = decimal(abs(shown_value(ours) - shown_value(theirs)), len(ours.partition(".")[2]))
+    return f"{begins}: its {measure} is {ours}, {difference} {side} the best rival’s ({rival}, {theirs})."
+
+
+def _sets_won(found: Found, methods: Sequence[str], sets: Sequence[str]) -> str:
+    if len(sets) < 2:
+        return ""
+    won = sum(_leads(found, methods, name) for name in sets)
+    return f"It is ahead of every rival on {won if won < len(sets) else 'each'} of {len(sets)} unknown sets."
+
+
+def _leads(found: Found, methods: Sequence[str], name: str) -> bool:
+    values = {method: number(found.get((method, name), {}).get("auoscr")) for method in methods}
+    mine = values[GHOST]
+    return mine is not None and all(v is None or v < mine for m, v in values.items() if is_rival(m))
+
+
+def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
+    if not outcomes:
+        return ""
+    shown = [outcome for outcome in outcomes if outcome != "none"]
+    if not shown:
+        return f"No paired test calls the difference from {rival} more than chance."
+    if len(outcomes) == 1:
+        return f"A paired test calls the difference from {rival} more than chance."
+    favours = f"in favour of GHOST on {shown.count('GHOST')}, of {rival} on {shown.count('rival')}"
+    return (
+        f"Paired tests call the difference from {rival} more than chance on {len(shown)} of {len(outcomes)} sets, "
+        f"{favours}."
+    )
+
+
+def _variant(known: Mapping[str, float], best_rival: float, rival: str) -> str:
+    better = {method: value for method, value in known.items() if not is_rival(method) and value > known[GHOST]}
+    if not better:
+        return ""
+    best = max(better, key=better.__getitem__)
+    value, _, theirs = told_apart(better[best], known[GHOST], best_rival)
+    if better[best] <= best_rival:
+        return f"Its variant {title_of(best)} does better than GHOST ({value}), and no better than {rival} ({theirs})."
+    if known[GHOST] > best_rival:
+        return f"Its variant {title_of(best)} does better still ({value})."
+    return f"Its variant {title_of(best)} leads ({value})."

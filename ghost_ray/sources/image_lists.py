@@ -1,0 +1,117 @@
+"""An image list in OpenOOD's layout: a text file with ``path label`` lines, paths below a root.
+
+A part is the lines that begin in a slice of the file's bytes.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ghost_ray.errors import InputError, one_line
+from ghost_ray.files import resolve
+from ghost_ray.sources.catalogue import Contents, ImageFormat, Place, register
+from ghost_ray.sources.retry import listed, retried
+from ghost_ray.sources.source import IMAGE_SUFFIXES, FileReader, Part, Scan, make_items, require_distinct
+
+SUFFIXES = (".txt", ".lst", ".tsv")
+_SLICE_BYTES = 1 << 20
+_LINES_OF_A_SCAN = 4096
+_BEYOND = 64 << 10  # read after a slice at a time, to the end of its last line
+
+
+@dataclass(frozen=True)
+class ListReader(FileReader):
+    """Parts are slices of the list; the images are files below the root."""
+
+    list_filesystem: fs.FileSystem
+    list_folder: str
+    uri: str
+
+    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+        lines_there = partial(retried, self.list_filesystem, partial(self._lines, part))
+        content = listed(self.list_filesystem, self.list_folder, self.uri, lines_there)
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError("data", self.uri, f"cannot be read as an image list: {one_line(error)}") from error
+        where = f" after byte {part.start:,}" if part.start else ""
+        lines, before = text.split("\n"), []
+        for first in range(0, len(lines), _LINES_OF_A_SCAN):
+            some = enumerate(lines[first : first + _LINES_OF_A_SCAN], first + 1)
+            rows = [_parse(line, f"line {number}{where}", self.uri) for number, line in some if line.strip()]
+            keys = pa.array([key for key, _ in rows], pa.string())
+            before.append(keys)
+            share = min(1.0, _LINES_OF_A_SCAN / len(lines))
+            yield Scan(make_items(keys, keys, [label or None for _, label in rows]), share=share)
+        require_distinct(pa.chunked_array(before), self.uri)
+
+    def _lines(self, part: Part) -> bytes:
+        """The bytes of all lines that begin in the slice."""
+        with self.list_filesystem.open_input_file(posixpath.join(self.list_folder, part.file)) as handle:
+            # With the byte before it, which says whether a line begins where the slice does.
+            first = max(0, part.start - 1)
+            held = bytes(handle.read_at(part.stop - first, first))
+            begin = held.find(b"\n") + 1 if part.start else 0
+            if part.start and not begin:
+                return b""  # in the midst of a line that began before
+            if held.endswith(b"\n"):
+                return held[begin:]
+            at = part.stop
+            while more := bytes(handle.read_at(_BEYOND, at)):
+                end = more.find(b"\n")
+                held += more if end < 0 else more[:end]
+                if end >= 0:
+                    break
+                at += len(more)
+            return held[begin:]
+
+
+def _open(place: Place) -> Contents:
+    """The slices of a list; without a root, its paths are below the list's own folder."""
+    folder, name = posixpath.split(place.path)
+    if place.root:
+        image_filesystem, base = resolve(place.root, "root")
+    else:
+        image_filesystem, base = place.filesystem, folder
+    size = sum(place.listing.sizes)
+    starts = range(0, max(1, size), _SLICE_BYTES)
+    stops = [min(start + _SLICE_BYTES, size) for start in starts]
+    bounds = zip(starts, stops, strict=True)
+    return Contents(
+        parts=[Part(f"byte {start}", name, start, stop, max(1, stop - start)) for start, stop in bounds],
+        reader=ListReader(image_filesystem, base, place.filesystem, folder, place.uri),
+        keys_may_repeat=True,
+    )
+
+
+def _parse(line: str, where: str, uri: str) -> tuple[str, str]:
+    """``(path, label)`` of a line; the label is empty where the line is a path alone."""
+    line = line.strip()
+    path, separator, label = line.rpartition(" ") if "\t" not in line else line.rpartition("\t")
+    if not separator or line.lower().endswith(IMAGE_SUFFIXES):
+        path, label = line, ""
+    path = path.strip()
+    if not path.isprintable():
+        raise InputError("data", uri, f"{where} has control characters in its path")
+    if path.startswith("/") or ".." in path.split("/"):
+        problem = f"{where} leaves the root with {path!r}"
+        raise InputError("data", uri, problem, "paths in the list are relative to `root`")
+    return posixpath.normpath(path), label.strip()
+
+
+LIST = register(
+    ImageFormat(
+        name="list",
+        text="a text file of `path label` lines (.txt, .lst, .tsv), as OpenOOD has them",
+        is_file=lambda name: name.lower().endswith(SUFFIXES),
+        is_folder=lambda listing: False,
+        open=_open,
+        takes_root=True,
+    )
+)

@@ -1,0 +1,104 @@
+"""A store whose rows are arrays of this process: what the jobs do with a store on disk, they do with it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ghost_ray.files.manifest import Data, Network, now
+from ghost_ray.rows import Head, Singles
+from ghost_ray.store.keys import row_keys
+from ghost_ray.store.layout import StoreManifest
+from ghost_ray.store.pieces import Piece
+from ghost_ray.store.reader import Store
+from ghost_ray.store.writer import lay_out, row_order
+
+_PLACE = "arrays"  # where the rows lie, in messages and manifests
+
+
+class ArrayStore(Store):
+    """Rows in the order, the pieces and under the keys in which ``import`` would write them to a disk.
+
+    So the jobs give the same numbers for both, to the last bit.
+
+    Parameters
+    ----------
+    label, pred : arrays of shape [N], integer
+    embedding : array of shape [N, D], float32
+    logits : array of shape [N, K], float32, optional
+        Kept where no head is given, as on a disk.
+    head : Head, optional
+    network : Network
+    class_names : sequence of str, optional
+    field : str
+        The argument that the arrays were given as.
+    """
+
+    def __init__(
+        self,
+        label: np.ndarray,
+        pred: np.ndarray,
+        embedding: Singles,
+        logits: Singles | None,
+        head: Head | None,
+        network: Network,
+        class_names: Sequence[str] | None = None,
+        field: str = "store",
+    ) -> None:
+        order = row_order(label)
+        stored = {"embedding": embedding}
+        if logits is not None and head is None:
+            stored["logits"] = logits
+        self._order, self._head = order, head
+        self._small = {"label": label[order].astype(np.int32), "pred": pred[order].astype(np.int32)}
+        in_order = bool((order[1:] > order[:-1]).all())
+        self._wide = {name: values if in_order else values[order] for name, values in stored.items()}
+        files = lay_out(self._small["label"], 4 * sum(values.shape[1] for values in stored.values()))
+        # Where each row group begins.
+        groups = [(file.name, index, group.rows) for file in files for index, group in enumerate(file.groups)]
+        ends = np.cumsum([rows for _, _, rows in groups]).tolist()
+        self._places = {
+            (file, index): slice(end - rows, end) for (file, index, rows), end in zip(groups, ends, strict=True)
+        }
+        manifest = StoreManifest(
+            created=now(),
+            network=network,
+            data=[Data(uri=_PLACE, kind=_PLACE)],
+            rows=len(label),
+            layout="clustered",
+            files=files,
+            class_names=None if class_names is None else list(class_names),
+            has_head="logits" not in stored,
+        )
+        super().__init__(_PLACE, manifest, files, field)
+
+    def head(self) -> Head | None:
+        return self._head
+
+    @functools.cached_property
+    def _keys(self) -> pa.Array:
+        """The rows' numbers, in the store's order."""
+        return row_keys(self._order, len(self._order))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of labels, predictions, and of at most a thousand rows from first to last."""
+        digest = hashlib.sha256(repr([self._wide["embedding"].shape, self.classes]).encode())
+        step = max(1, self.rows // 1000)
+        for values in (*self._small.values(), *(values[::step] for values in self._wide.values())):
+            digest.update(np.ascontiguousarray(values).data)
+        return digest.hexdigest()
+
+    def _parts(
+        self, piece: Piece, narrow: list[str], wide: dict[str, int]
+    ) -> Iterator[tuple[pa.Table, dict[str, np.ndarray]]]:
+        for index in piece.groups:
+            here = self._places[piece.file, index]
+            columns = {
+                name: self._keys[here.start : here.stop] if name == "key" else pa.array(self._small[name][here])
+                for name in narrow
+            }
+            yield pa.table(columns), {name: self._wide[name][here] for name in wide}
