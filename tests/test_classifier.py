@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import networks
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from stores import Toy, write_store, write_toy_model
+from support import networks
+from support.stores import Toy, write_store, write_toy_model
 
 import ghost_ray
 from ghost_ray import OpenSetClassifier
@@ -18,9 +17,10 @@ from ghost_ray.backbone import Backbone, load_backbone
 from ghost_ray.config import ScoreConfig
 from ghost_ray.errors import InputError
 from ghost_ray.gaussians import Gaussians
-from ghost_ray.score import run
+from ghost_ray.jobs.score import run
+from ghost_ray.model import write_threshold
 
-NETWORK = "networks:small"
+NETWORK = "support.networks:small"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, backbone: Backbone, images: 
     """Gaussians of the network's own embeddings of random images, with a threshold in their middle."""
     place = tmp_path_factory.mktemp("classifier")
     embedding, logits = (t.numpy() for t in backbone.embed(images))
-    toy = Toy(np.zeros_like(backbone.head[0]), *backbone.head)
+    toy = Toy(np.zeros_like(backbone.head.weight), backbone.head.weight, backbone.head.bias)
     described = {"name": NETWORK, "weights_sha256": backbone.weights_sha256}
     write_store(place / "store", embedding, None, toy, network=described)
     write_toy_model(place / "model", embedding, logits.argmax(1), toy, network=described)
@@ -134,7 +134,7 @@ def test_adversarial_rows_are_rejected_and_never_nan() -> None:
 
 
 def test_another_network_is_refused_naming_both(model: Path) -> None:
-    with pytest.raises(InputError, match=r"Small.*networks:small.*sha256.*but MODEL"):
+    with pytest.raises(InputError, match=r"Small.*networks:small.*sha256.*but the model"):
         OpenSetClassifier.from_model(str(model / "model"), networks.other(), threshold=0.0)
 
 
@@ -142,9 +142,9 @@ def test_threshold_must_come_from_somewhere(model: Path, backbone: Backbone, tmp
     import shutil
 
     shutil.copytree(model / "model", tmp_path / "model", ignore=shutil.ignore_patterns("thresholds.json"))
-    with pytest.raises(InputError, match=r"no threshold stored.*threshold="):
+    with pytest.raises(InputError, match=r"no threshold stored.*give `threshold`"):
         OpenSetClassifier.from_model(str(tmp_path / "model"), backbone)
-    (tmp_path / "model" / "thresholds.json").write_text(json.dumps({"threshold": 0.25}))
+    write_threshold(str(tmp_path / "model"), {"threshold": 0.25, "rule": "threshold"})
     assert float(OpenSetClassifier.from_model(str(tmp_path / "model"), backbone).threshold) == 0.25
 
 

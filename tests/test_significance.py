@@ -30,25 +30,26 @@ def test_each_p_is_scipys_paired_test_times_the_number_of_rivals():
     scores = methods()
     picked = significance.draw(3000, 2500)
     for found in significance.compare(scores):
-        function = significance.METRICS[found.metric]
-        mine, theirs = ([function(scores[m].take(d.known, d.unknown)) for d in picked] for m in (found.method, "ghost"))
-        assert found.mean == pytest.approx(np.mean(mine))
-        assert found.difference == pytest.approx(np.mean(mine) - np.mean(theirs))
-        if found.method == "double":
-            assert (found.t, found.p, found.p_bonferroni, found.note) == (None, 1, 1, "equal on every draw")
+        function = next(metric.of for metric in metrics.tested() if metric.field == found["metric"])
+        compared = (found["method"], "ghost")
+        mine, theirs = ([function(scores[m].take(d.known, d.unknown)) for d in picked] for m in compared)
+        assert found["mean"] == pytest.approx(np.mean(mine))
+        assert found["difference"] == pytest.approx(np.mean(mine) - np.mean(theirs))
+        if found["method"] == "double":
+            assert (found["t"], found["p"], found["p_bonferroni"], found["note"]) == (None, 1, 1, "equal on every draw")
             continue
         expected = stats.ttest_rel(mine, theirs)
-        assert found.t == pytest.approx(expected.statistic)
-        assert found.p == pytest.approx(expected.pvalue)
-        assert found.p_bonferroni == pytest.approx(min(1, 3 * expected.pvalue))
+        assert found["t"] == pytest.approx(expected.statistic)
+        assert found["p"] == pytest.approx(expected.pvalue)
+        assert found["p_bonferroni"] == pytest.approx(min(1, 3 * expected.pvalue))
 
 
 def test_a_clear_difference_is_found_and_noise_is_not():
-    found = {(c.method, c.metric): c for c in significance.compare(methods())}
-    assert found["worse", "auroc"].significant
-    assert found["worse", "auroc"].difference < 0
-    assert found["worse", "fpr95"].difference > 0
-    assert not found["double", "auroc"].significant
+    found = {(c["method"], c["metric"]): c for c in significance.compare(methods())}
+    assert found["worse", "auroc"]["significant"]
+    assert found["worse", "auroc"]["difference"] < 0
+    assert found["worse", "fpr95"]["difference"] > 0
+    assert not found["double", "auroc"]["significant"]
 
 
 def test_draws_are_seeded_paired_and_without_replacement():
@@ -77,10 +78,10 @@ def test_draws_are_of_a_thousand_or_of_half_a_smaller_set(available, drawn):
 
 
 def test_a_clear_difference_is_found_in_small_sets_too_and_noise_is_not():
-    found = {(c.method, c.metric): c for c in significance.compare(methods(knowns=800, unknowns=600))}
-    assert found["worse", "auroc"].significant
-    assert not found["double", "auroc"].significant
-    assert all(0 <= c.p <= 1 for c in found.values())
+    found = {(c["method"], c["metric"]): c for c in significance.compare(methods(knowns=800, unknowns=600))}
+    assert found["worse", "auroc"]["significant"]
+    assert not found["double", "auroc"]["significant"]
+    assert all(0 <= c["p"] <= 1 for c in found.values())
 
 
 @pytest.mark.parametrize(("knowns", "unknowns", "size"), [(120, 120, 1000), (120, 2000, 100), (3000, 3000, 40)])
@@ -122,8 +123,8 @@ def test_a_caution_says_how_the_draws_differ_from_the_papers():
 def test_a_set_of_one_row_is_not_called_significant():
     for knowns, unknowns in ((1, 1), (1, 3000), (3000, 1)):
         found = significance.compare(methods(knowns=knowns, unknowns=unknowns))
-        assert all(c.p == c.p_bonferroni == 1 and not c.significant for c in found)
-        assert "a single row cannot be drawn from" in found[0].note
+        assert all(c["p"] == c["p_bonferroni"] == 1 and not c["significant"] for c in found)
+        assert "a single row cannot be drawn from" in found[0]["note"]
 
 
 @given(
@@ -146,8 +147,8 @@ def test_a_constant_difference_is_named():
 
 
 def test_the_result_is_json():
-    shown = json.dumps([c.as_dict() for c in significance.compare(methods(50, 1200))], allow_nan=False)
-    assert shown == json.dumps([c.as_dict() for c in significance.compare(methods(50, 1200))])
+    shown = json.dumps(significance.compare(methods(50, 1200)), allow_nan=False)
+    assert shown == json.dumps(significance.compare(methods(50, 1200)))
 
 
 def test_what_cannot_be_compared_is_refused():
@@ -160,7 +161,34 @@ def test_what_cannot_be_compared_is_refused():
         significance.draw(10, 10, draws=1)
 
 
-def test_the_metrics_tested_are_those_reported():
-    s = methods()["ghost"]
-    reported = metrics.evaluate(s)
-    assert {m: f(s) for m, f in significance.METRICS.items()} == {m: reported[m] for m in significance.METRICS}
+def test_a_metric_that_a_draw_does_not_define_shows_no_difference():
+    last = metrics.Metric(
+        "odd", "Odd", "defined on some draws only", lambda s: s.known[0] if s.correct[0] else None, "high"
+    )
+    found = significance.compare(methods(), on=[last])
+    assert {(c["mean"], c["difference"], c["t"], c["p"], c["note"]) for c in found} == {
+        (None, None, None, 1.0, "not defined on every draw")
+    }
+    assert not any(c["significant"] for c in found)
+
+
+def test_variants_do_not_count_among_the_rivals():
+    plain = {c["method"]: c for c in significance.compare(methods()) if c["metric"] == "auroc"}
+    found = {c["method"]: c for c in significance.compare(methods(), variants=["double"]) if c["metric"] == "auroc"}
+    assert found["nearly"]["p"] == plain["nearly"]["p"]
+    assert plain["nearly"]["p_bonferroni"] == pytest.approx(min(1, 3 * plain["nearly"]["p"]))
+    assert found["nearly"]["p_bonferroni"] == pytest.approx(min(1, 2 * plain["nearly"]["p"]))
+    assert found["double"]["p_bonferroni"] == found["double"]["p"]
+
+
+def test_values_measured_at_another_time_pair_with_these():
+    scores = methods()
+    together = significance.measure_draws(scores)
+    alone = {name: significance.measure_draws({name: one})[name] for name, one in scores.items()}
+    for name in scores:
+        for field, values in together[name].items():
+            assert values.tolist() == alone[name][field].tolist()
+            assert significance.mean_of(values) == values.mean()
+            assert significance.std_of(values) == values.std(ddof=1)
+    assert significance.compare_drawn(alone) == significance.compare(scores)
+    assert significance.std_of(np.array([0.5, np.nan])) is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ghost_ray.scorers import Batch, Head
+from ghost_ray.rows import Head, Rows
 
 
 @dataclass(frozen=True)
@@ -16,19 +16,19 @@ class Network:
     """Training, known and unknown rows of one network, with its head."""
 
     head: Head
-    train: Batch
-    known: Batch
-    unknown: Batch
+    train: Rows
+    known: Rows
+    unknown: Rows
 
-    def batch(self, embedding: np.ndarray, label: np.ndarray, first_id: int) -> Batch:
+    def batch(self, embedding: np.ndarray, label: np.ndarray, first_id: int) -> Rows:
         return make_batch(self.head, embedding, label, first_id)
 
 
-def make_batch(head: Head, embedding: np.ndarray, label: np.ndarray, first_id: int = 0) -> Batch:
+def make_batch(head: Head, embedding: np.ndarray, label: np.ndarray, first_id: int = 0) -> Rows:
     embedding = np.asarray(embedding, np.float32)
     logits = head.logits(embedding)
     row_id = np.arange(first_id, first_id + len(embedding), dtype=np.uint64)
-    return Batch(embedding, logits, logits.argmax(1), np.asarray(label, np.int64), row_id)
+    return Rows(np.asarray(label, np.int64), logits.argmax(1), embedding, logits, row_id)
 
 
 def make_network(classes: int = 5, dim: int = 12, per_class: int = 60, signed: bool = False, seed: int = 0) -> Network:
@@ -63,5 +63,5 @@ def network_of() -> Callable[..., Network]:
 
 
 @pytest.fixture(scope="session")
-def batch_of() -> Callable[..., Batch]:
+def batch_of() -> Callable[..., Rows]:
     return make_batch

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from pytorch_ood.detector import SCALE, ReAct
 
 from ghost_ray import scorers
-from ghost_ray.scorers.base import Batch
+from ghost_ray.rows import Head, Rows
 from ghost_ray.scorers.react import from_ordered_bits, ordered_bits
 
 
@@ -46,10 +46,8 @@ def test_react_equals_pytorch_ood(percentile, signed, network_of):
 def test_the_streamed_percentile_is_numpys(embedding, percentile):
     embedding = np.clip(embedding, -1e37, 1e37)
     n = len(embedding)
-    batch = Batch(
-        embedding, np.zeros((n, 2), np.float32), np.zeros(n, int), np.zeros(n, int), np.arange(n, dtype=np.uint64)
-    )
-    head = scorers.Head(np.zeros((2, 3), np.float32), np.zeros(2, np.float32))
+    batch = Rows(np.zeros(n, int), np.zeros(n, int), embedding, np.zeros((n, 2), np.float32))
+    head = Head(np.zeros((2, 3), np.float32), np.zeros(2, np.float32))
     scorer = scorers.create("react", percentile=percentile)
     scorer.fit(lambda: [batch.take(np.array([i])) for i in range(n)], head)
     expected = np.percentile(embedding.astype(np.float64), percentile)
@@ -58,7 +56,7 @@ def test_the_streamed_percentile_is_numpys(embedding, percentile):
 
 @given(st.floats(width=32, allow_nan=False), st.floats(width=32, allow_nan=False))
 def test_ordered_bits_keep_the_order_and_come_back(a, b):
-    x, y = ordered_bits(np.array([a, b], np.float32)).tolist()
+    x, y = (ordered_bits(raw) for raw in np.array([a, b], np.float32).view(np.uint32).tolist())
     assert (a < b) <= (x < y)
     assert from_ordered_bits(x) == a
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ghost_ray import scorers
-from ghost_ray.scorers import Batch, Kept, Scorer, ShardedScorer
+from ghost_ray.rows import Rows
+from ghost_ray.scorers import Kept, Scorer, ShardedScorer
 
 ALL = scorers.names()
 SMALL = {"evm": {"negatives": 150}, "nnguide": {"k": 5, "fraction": 0.2}, "knn": {"k": 7}}
@@ -29,7 +30,7 @@ def send(value: Any) -> Any:
     return pickle.loads(data, buffers=[bytes(b.raw()) for b in buffers])
 
 
-def distributed_fit(name: str, network, parts: list[Batch]) -> Scorer:
+def distributed_fit(name: str, network, parts: list[Rows]) -> Scorer:
     """Fit as a cluster does: a state a worker, sent and merged; classes fitted apart."""
     scorer = scorers.create(name, **SMALL.get(name, {})).bind(*network.head.weight.shape, network.head)
     for pass_index in range(scorer.passes):
@@ -52,7 +53,7 @@ def distributed_fit(name: str, network, parts: list[Batch]) -> Scorer:
     return send(scorer)
 
 
-def split(batch: Batch, rng: np.random.Generator, parts: int) -> list[Batch]:
+def split(batch: Rows, rng: np.random.Generator, parts: int) -> list[Rows]:
     """Rows dealt out at random; some parts may be empty."""
     owner = rng.integers(0, parts, len(batch))
     return [batch.take(rng.permutation(np.flatnonzero(owner == p))) for p in range(parts)]
@@ -91,14 +92,14 @@ def test_nothing_known_before_the_rows_are_seen(name, network):
     broken[1::3] = np.inf
     logits = network.unknown.logits.copy()
     logits[::3] = np.nan
-    unlabelled = Batch(broken, logits, network.unknown.pred, network.unknown.label, network.unknown.row_id)
+    unlabelled = Rows(network.unknown.label, network.unknown.pred, broken, logits, network.unknown.row_id)
     labelled = unlabelled.take(np.arange(len(unlabelled)) % 3 != 2)
-    labelled = Batch(labelled.embedding, labelled.logits, labelled.pred, np.zeros_like(labelled.label), labelled.row_id)
+    labelled = Rows(np.zeros_like(labelled.label), labelled.pred, labelled.embedding, labelled.logits, labelled.row_id)
     with_them = fitted(name, network, lambda: [network.train, unlabelled, labelled]).score(network.known)
     assert with_them.tobytes() == fitted(name, network).score(network.known).tobytes()
 
 
-def adversarial(network, batch_of) -> Batch:
+def adversarial(network, batch_of) -> Rows:
     dim = network.head.weight.shape[1]
     rows = np.zeros((14, dim), np.float32)
     rows[1] = 1e30
@@ -119,7 +120,7 @@ def adversarial(network, batch_of) -> Batch:
     logits[8] = -np.arange(1, logits.shape[1] + 1)
     pred = np.r_[finite.pred, 0, 0]
     pred[8] = 0
-    return Batch(rows, logits.astype(np.float32), pred, np.full(14, -1), np.arange(14, dtype=np.uint64))
+    return Rows(np.full(14, -1), pred, rows, logits.astype(np.float32), np.arange(14, dtype=np.uint64))
 
 
 @pytest.mark.filterwarnings("ignore:scale is made for features")
@@ -160,7 +161,7 @@ def test_no_row_and_no_training_set_gives_nan(name, training, network, batch_of)
 @pytest.mark.parametrize("name", [n for n in ALL if not scorers.scorer_class(n).fits_on_logits])
 def test_what_says_so_is_fitted_without_logits(name, network):
     train = network.train
-    bare = Batch(train.embedding, np.empty((len(train), 0), np.float32), train.pred, train.label, train.row_id)
+    bare = Rows(train.label, train.pred, train.embedding, row_id=train.row_id)
     with_logits, without = (distributed_fit(name, network, [rows]).score(network.known) for rows in (train, bare))
     assert with_logits.tobytes() == without.tobytes()
 

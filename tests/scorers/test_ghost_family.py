@@ -8,6 +8,7 @@ from scipy import stats
 from sklearn.covariance import ledoit_wolf
 
 from ghost_ray import scorers
+from ghost_ray.rows import Rows
 from ghost_ray.scorers.ghost_full import fit_ellipsoid
 from ghost_ray.scorers.ghost_gpd import pareto_cdf
 
@@ -56,13 +57,8 @@ def test_ghost_gpd_equals_scipys_fit_of_gamma(network):
 
 def test_ghost_gpd_uses_the_prediction_where_the_top_logit_is_negative(network):
     """An argmax over γ in a zero-filled matrix would name another class."""
-    low = scorers.Batch(
-        network.known.embedding,
-        network.known.logits - 100,
-        network.known.pred,
-        network.known.label,
-        network.known.row_id,
-    )
+    known = network.known
+    low = Rows(known.label, known.pred, known.embedding, known.logits - 100)
     scorer = scorers.create("ghost-gpd").fit(lambda: [network.train])
     shape, location, scale = scorer.parameters_[low.pred].T
     expected = stats.genpareto.cdf(gamma_by_loop(network, low), shape, location, scale)

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from ghost_ray import metrics, scorers
-from ghost_ray.scorers import Head
+from ghost_ray.rows import Head
 
 CLASSES, DIM, ROWS = 4, 40, 6000
 FAR = 60.0  # class means are this far out, so that a top logit hardly varies and the nearest class is its own

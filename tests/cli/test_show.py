@@ -1,0 +1,99 @@
+"""What commands print: plain where nobody looks, within a terminal's width where somebody does, and never markup."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.registries import make_version
+from support.results import make_audit, make_evaluation
+
+from ghost_ray.cli.show import percent, plain, render
+from ghost_ray.config import ReportConfig
+from ghost_ray.config.refit_settings import RegistryConfig
+from ghost_ray.registry.looking import list_versions
+from ghost_ray.report import run
+
+
+def on_a_terminal(columns: int, *words: str, **environment: str) -> list[str]:
+    """The lines of a command whose output is a terminal of that width."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ghost_ray", *words],
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **environment},
+    )
+    os.close(slave)
+    shown = b""
+    try:
+        while part := os.read(master, 4096):
+            shown += part
+    except OSError:  # Linux says so where the other end is closed
+        pass
+    os.close(master)
+    assert process.wait(timeout=60) == 0
+    return shown.decode().replace("\r", "").splitlines()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shown") / "[bold]results[-]"
+    make_audit(root / "audit")
+    make_evaluation(root / "evaluation")
+    return root
+
+
+def test_sentences_are_whole_lines_in_a_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(ReportConfig(folders=(str(results),), plots=False))
+    render("report", result)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[: len(result["verdict"])] == result["verdict"]
+    assert lines[-1].startswith(f"→ {results}/report.html"), "brackets in a name are no markup"
+    assert "\x1b" not in "".join(lines)
+
+
+def test_sentences_end_between_words_on_a_terminal(results: Path) -> None:
+    arguments = ("report", str(results), "--no-plots")
+    lines = on_a_terminal(60, *arguments)
+    sentences = [line for line in lines if not line.startswith("→") and "/" not in line]
+    assert len(sentences) > 4
+    assert all(len(line) <= 60 for line in sentences)
+    joined = " ".join(" ".join(sentences).split())
+    assert run(ReportConfig(folders=(str(results),), plots=False))["verdict"][0] in joined
+    assert not re.search(r"\x1b\[(3|4|9)\d", "".join(on_a_terminal(80, *arguments, NO_COLOR="1"))), "no colours"
+
+
+def test_versions_fit_a_terminal_and_ids_stay_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [make_version(str(tmp_path), word, auoscr={"near": 0.7, "far": 0.9}) for word in "ab"]
+    render("registry list", list_versions(RegistryConfig(root=str(tmp_path))))
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == made[::-1]
+    for line in lines:
+        assert len(line) <= 80
+        assert line[header.index("AUOSCR") :].startswith("0.8000"), "under its heading, the mean of the sets"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("[red]x[/]", r"\[red]x\[/]"), ("a\x1b[2Jb\nc", "a [2Jb c")])
+def test_names_move_no_cursor_and_colour_nothing(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_shares_look_alike_everywhere() -> None:
+    assert (percent(0.0279), percent(1.0), percent(None)) == ("2.79 %", "100.00 %", "–")
+
+
+def test_what_was_noticed_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    said = ["the labels agree with the predictions in 3.0 % of the rows", "column 0 of the features holds the labels"]
+    imported = {"rows": 5, "classes": 2, "dimensions": 3, "accuracy": 0.03, "head": False, "store": "s"}
+    render("import", {**imported, "unknown_store": None, "unknown_rows": None, "notes": said})
+    fitted = {"classes": 2, "dimensions": 3, "rows": 5, "rows_used": 4, "missing": [], "model": "m"}
+    nothing = {"thin": {"classes": 0, "smallest": []}, "constant": {"cells": 0, "dimensions_in_every_class": []}}
+    render("fit", {**fitted, **nothing, "notes": said})
+    noted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note: ")]
+    assert noted == 2 * [f"Note: {sentence}" for sentence in said]

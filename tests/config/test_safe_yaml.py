@@ -1,0 +1,80 @@
+"""YAML as YAML 1.2 has it, and nothing that unfolds, runs or never ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ghost_ray.config import ExtractConfig, build, safe_yaml
+
+SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+class CoreSchemaDumper(yaml.SafeDumper):
+    """PyYAML's dumper quotes the strings that YAML 1.1 would misread; this one those of the core schema (``0E0``)."""
+
+    yaml_implicit_resolvers = safe_yaml._Loader.yaml_implicit_resolvers
+
+
+@given(VALUES)
+@example({"0E0": None})
+def test_what_was_written_is_read(value: Any) -> None:
+    assert safe_yaml.load(yaml.dump(value, Dumper=CoreSchemaDumper)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1:8", "1:8"),
+        ("190:20:30.15", "190:20:30.15"),
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("0123", "0123"),
+        ("0x1F", 31),
+        ("1e-3", 0.001),
+        (".5", 0.5),
+        ("2026-01-01", "2026-01-01"),
+        ("~", None),
+        ("", None),
+        ("{<<: {a: 1}, b: 2}", {"a": 1, "b": 2}),
+        ("[&a 1, *a]", [1, 1]),
+    ],
+)
+def test_the_core_schema(text: str, value: Any) -> None:
+    assert safe_yaml.load(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9) if n else 1}]\n" for n in range(12)),
+            "more than 200,000",
+        ),
+        ("&a [*a]", "more than 64 deep"),
+        ("[" * 5000, "more than 64 deep"),
+        ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        ("!!timestamp x", "does not fit its tag"),
+        ("!!int ''", "does not fit its tag"),
+        ("a: 1\n---\nb: 2", "expected a single document"),
+        ("a: b: c", "mapping values are not allowed"),
+    ],
+)
+def test_what_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as caught:
+        safe_yaml.load(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("written", "actors"), [("1:8", "1:8"), ('"1:8"', "1:8"), ("4", "4")])
+def test_a_range_of_actors_needs_no_quotes(tmp_path: Path, written: str, actors: str) -> None:
+    path = tmp_path / "extract.yaml"
+    path.write_text(f"data: images\nmodel: resnet18\nout: store\nactors: {written}\n")
+    assert build(ExtractConfig, {}, str(path)).actors == actors

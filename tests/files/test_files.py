@@ -1,0 +1,214 @@
+"""Results appear whole or not at all, and nothing foreign is ever replaced."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.object_stores import object_store_in_environment
+
+from ghost_ray.errors import GateFailed, InputError, JobFailed, redact
+from ghost_ray.files import (
+    OutputFolder,
+    beside,
+    join,
+    kind_of,
+    output_file,
+    read_bytes,
+    read_json,
+    remove_file,
+    resolve,
+    write_bytes,
+    write_json,
+)
+
+
+def finished(folder: Path, text: str = "old") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"format": "ghost_ray"}))
+    (folder / "content").write_text(text)
+    return folder
+
+
+def content_of(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_publishes_everything_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    with OutputFolder(str(tmp_path / "deep" / "out")) as output:
+        write_bytes(f"{output.staging}/sub/a", b"1")
+        write_json(f"{output.staging}/manifest.json", {"format": "ghost_ray"})
+        assert not (tmp_path / "deep" / "out").exists()
+        output.publish()
+    assert set(content_of(tmp_path / "deep")) == {"out/sub/a", "out/manifest.json"}
+
+
+def test_failed_run_leaves_the_old_result_untouched(tmp_path: Path) -> None:
+    out = finished(tmp_path / "out")
+    before = content_of(out)
+    with pytest.raises(ZeroDivisionError), OutputFolder(str(out), overwrite=True) as output:
+        write_bytes(f"{output.staging}/content", b"new")
+        raise ZeroDivisionError
+    assert content_of(tmp_path) == {f"out/{name}": text for name, text in before.items()}
+
+
+def test_overwrite_replaces_whole(tmp_path: Path) -> None:
+    out = finished(tmp_path / "out")
+    with OutputFolder(str(out), overwrite=True) as output:
+        write_json(f"{output.staging}/manifest.json", {"format": "ghost_ray"})
+        output.publish()
+    assert set(content_of(tmp_path)) == {"out/manifest.json"}
+
+
+class TestKilledWhilePublishing:
+    """An object store has no rename: a result is copied, the manifest last, and a kill may come between."""
+
+    @pytest.fixture
+    def place(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        with object_store_in_environment(monkeypatch) as store:
+            place = f"s3://{store.bucket}/deep/result"
+            self.publish(place, b"old")
+            killed = OutputFolder(place, overwrite=True).__enter__()
+            self.write(killed, b"lost")
+            yield place
+
+    def write(self, output: OutputFolder, content: bytes) -> None:
+        write_bytes(join(output.staging, "content"), content)
+        write_json(join(output.staging, "manifest.json"), {"format": "ghost_ray"})
+
+    def publish(self, place: str, content: bytes, *, overwrite: bool = False) -> None:
+        with OutputFolder(place, overwrite=overwrite) as output:
+            self.write(output, content)
+            output.publish()
+        assert read_bytes(join(place, "content")) == content
+        assert kind_of(output.staging) == "nothing"
+
+    def test_before_the_old_one_went_it_still_needs_overwrite(self, place: str) -> None:
+        with pytest.raises(InputError, match="`overwrite=True`"):
+            OutputFolder(place)
+        assert read_bytes(join(place, "content")) == b"old"
+        self.publish(place, b"new", overwrite=True)
+
+    def test_between_the_same_command_ends_right(self, place: str) -> None:
+        remove_file(join(place, "manifest.json"))
+        self.publish(place, b"new")
+
+
+def test_refuses_existing_results_foreign_folders_and_files(tmp_path: Path) -> None:
+    out = finished(tmp_path / "out")
+    with pytest.raises(InputError, match="`overwrite=True`"):
+        OutputFolder(str(out))
+    foreign = tmp_path / "home"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="no finished ghost_ray result"):
+        OutputFolder(str(foreign), overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is a file"):
+        OutputFolder(str(tmp_path / "file"), overwrite=True)
+    with pytest.raises(InputError, match="not writable"):
+        OutputFolder(str(tmp_path / "file" / "below"))
+    assert (foreign / "thesis.tex").read_text() == "years of work"
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with OutputFolder(str(tmp_path / "out")) as output:
+        write_json(f"{output.staging}/manifest.json", {"format": "ghost_ray"})
+        output.publish()
+    assert set(content_of(tmp_path)) == {"out/manifest.json"}
+
+
+def _try_to_enter(out: str, answers: multiprocessing.Queue[str]) -> None:
+    try:
+        with OutputFolder(out, resume=True):
+            answers.put("entered")
+    except InputError as error:
+        answers.put(str(error))
+
+
+def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers: multiprocessing.Queue[str] = context.Queue()
+    out = str(tmp_path / "out")
+    with OutputFolder(out, resume=True):
+        other = context.Process(target=_try_to_enter, args=(out, answers))
+        other.start()
+        assert "another run" in answers.get(timeout=60)
+        other.join()
+    _try_to_enter(out, answers)
+    assert answers.get(timeout=60) == "entered"
+
+
+def test_resume_keeps_what_was_staged(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    with pytest.raises(ZeroDivisionError), OutputFolder(out, resume=True) as output:
+        write_bytes(f"{output.staging}/part", b"done")
+        raise ZeroDivisionError
+    with OutputFolder(out, resume=True) as output:
+        assert (Path(output.staging) / "part").read_bytes() == b"done"
+
+
+def test_output_file_is_written_whole(tmp_path: Path) -> None:
+    out = tmp_path / "scores.parquet"
+    with pytest.raises(ZeroDivisionError), output_file(str(out), overwrite=False) as handle:
+        handle.write(b"half")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    with output_file(str(out), overwrite=False) as handle:
+        handle.write(b"whole")
+    assert out.read_bytes() == b"whole"
+    with pytest.raises(InputError, match="`overwrite=True`"), output_file(str(out), overwrite=False):
+        pass
+    assert out.read_bytes() == b"whole"
+
+
+def test_json_refuses_nan_and_says_what_is_malformed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(str(tmp_path / "a.json"), {"score": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "b.json").write_text("{'a': 1}")
+    with pytest.raises(ValueError, match="is not valid JSON"):
+        read_json(str(tmp_path / "b.json"))
+
+
+@pytest.mark.parametrize("uri", ["", "a\nb", "a\0b", "nosuchscheme://x/y"])
+def test_bad_uris_are_told_apart(uri: str) -> None:
+    with pytest.raises(InputError, match=r"^data"):
+        resolve(uri, "data")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://AKIAID:verysecret@bucket/key", "s3://bucket/key"),
+        ("s3://AKIAID:very/secret+x@bucket/key", "s3://bucket/key"),
+        ("s3://AKIAID@bucket/key", "s3://bucket/key"),
+        ("s3://bucket/mail@home/key", "s3://bucket/mail@home/key"),
+        ("s3://b/k?region=x&secret_key=verysecret&token=verysecret", "s3://b/k?region=x&secret_key=…&token=…"),
+        ("cannot parse 's3://a:verysecret@b', nor 's3://c:verysecret@d'", "cannot parse 's3://b', nor 's3://d'"),
+    ],
+)
+def test_no_credentials_are_shown(uri: str, shown: str) -> None:
+    assert redact(uri) == shown
+    for error in (InputError("--data", uri, f"is {uri}"), JobFailed(f"lost {uri}"), GateFailed(uri)):
+        assert "secret" not in str(error).replace("secret_key", "")
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("uri", "below", "after"),
+    [
+        ("folder/", "folder/a/b", "folder.x"),
+        ("odd?name", "odd?name/a/b", "odd?name.x"),
+        ("s3://bucket/key", "s3://bucket/key/a/b", "s3://bucket/key.x"),
+        ("s3://bucket/key/?scheme=http", "s3://bucket/key/a/b?scheme=http", "s3://bucket/key.x?scheme=http"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, below: str, after: str) -> None:
+    assert join(uri, "a", "b") == below
+    assert beside(uri, ".x") == after

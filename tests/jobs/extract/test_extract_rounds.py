@@ -1,0 +1,90 @@
+"""A stream that Ray lost something of is begun again for the rest; one that code ended is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from support.clusters import counted_gpus
+from support.pictures import write_folder
+from test_extract import make, rows_of
+
+from ghost_ray.config.policies import STREAM_ROUNDS
+from ghost_ray.errors import JobFailed
+from ghost_ray.jobs.extract import pipeline, run
+
+pytestmark = pytest.mark.slow
+
+
+class Actor:
+    def answer(self) -> int:
+        return 1
+
+
+def lose_an_actor() -> None:
+    actor = ray.remote(num_cpus=0)(Actor).remote()
+    ray.kill(actor)
+    ray.get(actor.answer.remote())
+
+
+class Broken:
+    def __init__(self) -> None:
+        raise ValueError("it cannot begin")
+
+
+def start_in_vain() -> None:
+    ray.get(ray.remote(num_cpus=0)(Broken).remote().__ray_ready__.remote())
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with counted_gpus(1) as running:
+        yield running
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Has each of the next streams end with what a function raises; gives how many portions each was to do."""
+    stream, seen = pipeline.stream, list[int]()
+
+    def break_with(*failing: Callable[[], None]) -> list[int]:
+        left = iter(failing)
+
+        def streaming(plan: Any, todo: Any, *others: Any) -> None:
+            seen.append(len(todo))
+            next(left, lambda: stream(plan, todo, *others))()
+
+        monkeypatch.setattr(pipeline, "stream", streaming)
+        return seen
+
+    return break_with
+
+
+def test_what_ray_lost_is_done_in_another_round(
+    address: str, tmp_path: Path, rounds: Callable[..., list[int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = write_folder(tmp_path / "data", 2)
+    seen = rounds(lose_an_actor, lose_an_actor)
+    run(make(tmp_path / "store", tmp_path / "data", address=address))
+    assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
+    assert len(seen) == 3
+    assert "another round does the rest" in capsys.readouterr().err
+
+
+def test_not_for_ever(address: str, tmp_path: Path, rounds: Callable[..., list[int]]) -> None:
+    write_folder(tmp_path / "data", 2)
+    seen = rounds(*[lose_an_actor] * 2 * STREAM_ROUNDS)
+    with pytest.raises(JobFailed, match="what is done is kept; run the same command again"):
+        run(make(tmp_path / "store", tmp_path / "data", address=address))
+    assert len(seen) == STREAM_ROUNDS
+
+
+def test_not_where_the_same_would_happen_again(address: str, tmp_path: Path, rounds: Callable[..., list[int]]) -> None:
+    write_folder(tmp_path / "data", 2)
+    seen = rounds(start_in_vain)
+    with pytest.raises(JobFailed, match="it cannot begin"):
+        run(make(tmp_path / "store", tmp_path / "data", address=address))
+    assert len(seen) == 1

@@ -1,0 +1,1 @@
+"""What tests share: data sets, stores, networks, clusters and object stores of their own."""

@@ -1,0 +1,85 @@
+"""Networks that fail on pictures, `--model support.failing_networks:NAME`. Noise, which proves their cut, they bear."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import torch
+from PIL import Image
+from timm.data import create_transform
+from torch import nn
+
+from support.networks import Small
+
+CUDA_ERROR = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+FITS = 16  # pictures
+
+
+def _are_pictures(x: torch.Tensor) -> bool:
+    return bool(x.abs().max() <= 1)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class _ShortOfMemory(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > FITS:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(x)
+
+
+class _DiesOfWhite(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 0.999).all(dim=(1, 2, 3)).any():
+            _die()
+        return super().forward(x)
+
+
+class _AlwaysDies(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _are_pictures(x):
+            _die()
+        return super().forward(x)
+
+
+class _OneBrokenDevice(Small):
+    """Every GPU but the first works; without a GPU, none does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _are_pictures(x) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") == "0":
+            raise RuntimeError(CUDA_ERROR)
+        return super().forward(x)
+
+
+class _TransformDiesOfWhite:
+    def __call__(self, picture: Image.Image) -> torch.Tensor:
+        if picture.getextrema() == ((255, 255),) * 3:
+            _die()
+        return create_transform(**Small.pretrained_cfg)(picture)
+
+
+class _DecoderDiesOfWhite(Small):
+    transform = _TransformDiesOfWhite()
+
+
+def decoder_dies_of_white() -> nn.Module:
+    return _DecoderDiesOfWhite()
+
+
+def short_of_memory() -> nn.Module:
+    return _ShortOfMemory()
+
+
+def dies_of_white() -> nn.Module:
+    return _DiesOfWhite()
+
+
+def always_dies() -> nn.Module:
+    return _AlwaysDies()
+
+
+def one_broken_device() -> nn.Module:
+    return _OneBrokenDevice()

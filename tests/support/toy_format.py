@@ -1,0 +1,51 @@
+"""An image format as its author adds it: one file, one entry. Images lie in lines ``name label hexadecimal``."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ghost_ray.sources import Image, ImageFormat, Part, Scan, read_bytes, register, unregister
+from ghost_ray.sources.shards import runs_of_one_file, shard_format
+from ghost_ray.sources.source import make_items
+
+SUFFIX = ".toy"
+
+
+def lines(filesystem: fs.FileSystem, base: str, file: str) -> list[list[str]]:
+    return [line.split() for line in read_bytes(filesystem, posixpath.join(base, file)).decode().splitlines()]
+
+
+@dataclass(frozen=True)
+class ToyReader:
+    filesystem: fs.FileSystem
+    base: str
+
+    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+        found = lines(self.filesystem, self.base, part.file)
+        keys, labels = [f"{part.file}/{name}" for name, _, _ in found], [label for _, label, _ in found]
+        yield Scan(make_items(keys, [part.file] * len(found), labels, starts=range(len(found))))
+
+    def read(self, items: pa.Table) -> Iterator[Image]:
+        for file, run in runs_of_one_file(items):
+            found = lines(self.filesystem, self.base, file)
+            for key, start in zip(run["key"].to_pylist(), run["start"].to_pylist(), strict=True):
+                yield Image(key, bytes.fromhex(found[start][2]), None)
+
+
+TOY = shard_format("toy", "toy files: one line of `name label hexadecimal` per image", SUFFIX, ToyReader)
+
+
+@contextmanager
+def added() -> Iterator[ImageFormat]:
+    """The format, for a while."""
+    register(TOY)
+    try:
+        yield TOY
+    finally:
+        unregister(TOY.name)
