@@ -11,7 +11,7 @@ processor_seconds   by method, of both and over all cores
 cheap_seconds       ghost, msp, maxlogit, energy, react and scale together: fits, logits, scores, metrics; sharing what
                     the job lets them share
 job_seconds         with --job: the cheap methods by `ghost-ray evaluate` from stores on disk, the whole command with
-                    Ray's start, significance, curves and files
+                    significance, curves and files
 knn_vs_faiss        how many times as long the knn scorer takes as an IndexFlatL2 of the same bank asked for the same
                     neighbours, both on all cores, run in turn, best of several
 """
@@ -35,8 +35,9 @@ from threadpoolctl import threadpool_limits
 
 from ghost_ray import metrics, scorers
 from ghost_ray.config import JobConfig
-from ghost_ray.manifest import Network, provenance
-from ghost_ray.scorers import Batch, Head, Scorer, State
+from ghost_ray.files.manifest import Network, provenance
+from ghost_ray.rows import Head, Rows
+from ghost_ray.scorers import Scorer, State
 from ghost_ray.store import ClusteredWriter, StoreManifest, finish_store, row_schema, to_table, write_head
 
 CHEAP = ("ghost", "msp", "maxlogit", "energy", "react", "scale")
@@ -51,7 +52,7 @@ class Simulation:
         self.centres = rng.standard_normal((classes, dimensions), dtype=np.float32)
         self.head = Head(self.centres, (-0.5 * (self.centres**2).sum(axis=1)).astype(np.float32))
 
-    def batches(self, rows: int, seed: int, *, known: bool) -> list[Batch]:
+    def batches(self, rows: int, seed: int, *, known: bool) -> list[Rows]:
         """Rows in pieces, as a clustered store gives them."""
         rng = np.random.default_rng(seed)
         label = np.sort(rng.integers(0, len(self.centres), rows))
@@ -64,7 +65,7 @@ class Simulation:
             logits = self.head.logits(embedding)
             row_id = np.arange(start, start + len(mine), dtype=np.uint64)
             made.append(
-                Batch(embedding, logits, logits.argmax(axis=1), mine if known else np.full(len(mine), -1), row_id)
+                Rows(mine if known else np.full(len(mine), -1), logits.argmax(axis=1), embedding, logits, row_id)
             )
         return made
 
@@ -76,12 +77,12 @@ def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def fresh(batches: list[Batch]) -> list[Batch]:
+def fresh(batches: list[Rows]) -> list[Rows]:
     """The same rows without what an earlier method has computed on them."""
-    return [Batch(b.embedding, b.logits, b.pred, b.label, b.row_id) for b in batches]
+    return [Rows(b.label, b.pred, b.embedding, b.logits, b.row_id) for b in batches]
 
 
-def score_all(scorer: Scorer, batches: list[Batch]) -> np.ndarray:
+def score_all(scorer: Scorer, batches: list[Rows]) -> np.ndarray:
     """Scores of all pieces, a piece a core; faiss puts all cores on one piece by itself."""
     if scorer.name == "knn":
         return np.concatenate([scorer.score(batch) for batch in batches])
@@ -89,7 +90,7 @@ def score_all(scorer: Scorer, batches: list[Batch]) -> np.ndarray:
         return np.concatenate(list(pool.map(scorer.score, batches)))
 
 
-def evaluate(scorer: Scorer, known: list[Batch], unknown: list[Batch]) -> dict[str, Any]:
+def evaluate(scorer: Scorer, known: list[Rows], unknown: list[Rows]) -> dict[str, Any]:
     label, pred = (np.concatenate([getattr(b, name) for b in known]) for name in ("label", "pred"))
     scores = metrics.OpenSetScores(
         known=score_all(scorer, fresh(known)),
@@ -100,13 +101,13 @@ def evaluate(scorer: Scorer, known: list[Batch], unknown: list[Batch]) -> dict[s
     return metrics.evaluate(scores)
 
 
-def fit_together(methods: tuple[str, ...], training: list[Batch], head: Head) -> list[Scorer]:
+def fit_together(methods: tuple[str, ...], training: list[Rows], head: Head) -> list[Scorer]:
     """Fit as the job does: a piece a core, each read once a pass for all methods, the states merged in order."""
     fitted = [scorers.create(method).bind(*head.weight.shape, head) for method in methods]
     for pass_index in range(max(scorer.passes for scorer in fitted)):
         taking_part = [scorer for scorer in fitted if scorer.passes > pass_index]
 
-        def accumulate(piece: Batch, taking_part: list[Scorer] = taking_part, now: int = pass_index) -> list[State]:
+        def accumulate(piece: Rows, taking_part: list[Scorer] = taking_part, now: int = pass_index) -> list[State]:
             states = [scorer.begin(now) for scorer in taking_part]
             for state in states:
                 state.update(piece)
@@ -122,13 +123,13 @@ def fit_together(methods: tuple[str, ...], training: list[Batch], head: Head) ->
 
 
 def cheap_together(
-    simulation: Simulation, training: list[Batch], known: list[Batch], unknown: list[Batch]
+    simulation: Simulation, training: list[Rows], known: list[Rows], unknown: list[Rows]
 ) -> dict[str, Any]:
     """What the job does for the cheap methods: every piece gets its logits once and is then scored by all."""
     fitted = fit_together(CHEAP, training, simulation.head)
 
-    def score_piece(piece: Batch) -> list[np.ndarray]:
-        batch = Batch(piece.embedding, simulation.head.logits(piece.embedding), piece.pred, piece.label, piece.row_id)
+    def score_piece(piece: Rows) -> list[np.ndarray]:
+        batch = Rows(piece.label, piece.pred, piece.embedding, simulation.head.logits(piece.embedding), piece.row_id)
         return [scorer.score(batch) for scorer in fitted]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool, threadpool_limits(1):
@@ -143,14 +144,14 @@ def cheap_together(
     return found
 
 
-def write_store(folder: str, batches: list[Batch], head: Head) -> None:
+def write_store(folder: str, batches: list[Rows], head: Head) -> None:
     """The rows of batches as a complete store."""
     writer = ClusteredWriter(folder, "part", row_schema(head.weight.shape[1]))
     for batch in batches:
         keys = pa.array([f"{row:08d}" for row in batch.row_id.tolist()])
         writer.write(to_table(keys, batch.label.astype(np.int32), batch.pred.astype(np.int32), batch.embedding))
     files = writer.close()
-    write_head(folder, head.weight, head.bias)
+    write_head(folder, head)
     classes, dimensions = head.weight.shape
     manifest = StoreManifest(
         **provenance(JobConfig()),
@@ -162,7 +163,7 @@ def write_store(folder: str, batches: list[Batch], head: Head) -> None:
     finish_store(folder, manifest)
 
 
-def job_seconds(head: Head, **sets: list[Batch]) -> float:
+def job_seconds(head: Head, **sets: list[Rows]) -> float:
     """Seconds of the evaluate command on the cheap methods."""
     with tempfile.TemporaryDirectory() as place:
         for name, batches in sets.items():
@@ -172,7 +173,7 @@ def job_seconds(head: Head, **sets: list[Batch]) -> float:
         return seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))[0]
 
 
-def knn_vs_faiss(training: list[Batch], queries: Batch, rounds: int) -> dict[str, float]:
+def knn_vs_faiss(training: list[Rows], queries: Rows, rounds: int) -> dict[str, float]:
     """Best seconds of the knn scorer and of a bare search in the same normalised bank."""
     import faiss
 
@@ -243,7 +244,7 @@ def main() -> None:
     )
 
 
-def warm(known: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+def warm(known: list[Rows]) -> tuple[list[Rows], list[Rows]]:
     few = [known[0].take(np.arange(64))]
     return few, few
 

@@ -23,13 +23,15 @@ from safetensors.torch import save_file
 from timm.data import ImageDataset, create_transform, resolve_model_data_config
 from torch.utils.data import DataLoader
 
+from ghost_ray.cluster import cluster_cpus, ray_session
 from ghost_ray.config import ExtractConfig
-from ghost_ray.extract.pipeline import rows_per_block, stream
-from ghost_ray.extract.plan import Plan, make_plan
-from ghost_ray.extract.pool import plan_pool
-from ghost_ray.extract.resume import block_files
-from ghost_ray.extract.tally import tallying
-from ghost_ray.runtime import cluster_cpus, ray_session
+from ghost_ray.jobs.extract.block_cutter import rows_per_block
+from ghost_ray.jobs.extract.extract_plan import Plan, make_plan
+from ghost_ray.jobs.extract.pipeline import stream
+from ghost_ray.jobs.extract.pool import plan_pool
+from ghost_ray.jobs.extract.ray_tally import tallying
+from ghost_ray.jobs.extract.resume import left_to_do
+from ghost_ray.jobs.extract.work_files import block_files
 
 
 def main() -> None:
@@ -108,10 +110,11 @@ def plain_rate(model: torch.nn.Module, config: ExtractConfig, workers: int) -> f
 
 def our_rate(plan: Plan, config: ExtractConfig, staging: str) -> float:
     """Images a second of the job's own stream, from when each block was written."""
-    rows = rows_per_block(plan.items.num_rows, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
-    pool = plan_pool(config, plan.demand, plan.items.num_rows, rows, may_grow=False)
-    with tallying(0, plan.items.num_rows) as (reporter, _):
-        stream(plan, plan.items, rows, pool, config.batch_size, staging, reporter)
+    rows = rows_per_block(plan.images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
+    pool = plan_pool(config, plan.demand, plan.images, rows, may_grow=False)
+    todo, _ = left_to_do(plan.portions, staging, again=True)
+    with tallying(0, plan.images, len(todo)) as (reporter, _):
+        stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
     written = sorted(os.stat(file).st_mtime for file in block_files(staging))
     return steady_rate([(at, rows) for at in written], skip=pool.max_actors)
 

@@ -18,12 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from ghost_ray.files import OutputFolder, join, write_json
-from ghost_ray.manifest import Data, Network, library_versions
+from ghost_ray.files.manifest import Data, Network, library_versions
+from ghost_ray.rows import Head
 from ghost_ray.store import (
     ClusteredWriter,
     RowFile,
     StoreManifest,
     finish_store,
+    hash_keys,
     row_schema,
     to_table,
     write_head,
@@ -80,7 +82,8 @@ def make_store(
         else:
             written = [_write_classes(*task) for task in tasks]
         mean = np.stack([_location(k, dimensions, seed) for k in range(classes)]) + np.float32(offset)
-        write_head(output.staging, mean, -0.5 * np.square(mean, dtype=np.float64).sum(axis=1))
+        bias = -0.5 * np.square(mean, dtype=np.float64).sum(axis=1)
+        write_head(output.staging, Head(mean, bias.astype(np.float32)))
         truth = {kind: np.flatnonzero(kinds == i).tolist() for i, kind in enumerate(KINDS)}
         write_json(join(output.staging, "truth.json"), truth)
         settings = {"classes": classes, "dimensions": dimensions, "per_class": per_class, "seed": seed}
@@ -92,6 +95,7 @@ def make_store(
             data=[Data(uri="benchmarks/make_store.py", kind="synthetic", fingerprint=json.dumps(settings))],
             rows=classes * per_class,
             layout="clustered",
+            order="hash",
             files=[file for files in written for file in files],
         )
         finish_store(output.staging, manifest)
@@ -133,6 +137,7 @@ def _write_classes(
         wrong = rng.random(per_class) >= accuracy
         pred = np.where(wrong, (k + 1) % classes, k)
         key = pa.array([f"{k:06d}/{row:06d}" for row in range(per_class)])
+        key = key.take(pa.array(np.argsort(hash_keys(key))))  # as in a store that was extracted
         writer.write(to_table(key, label, pred, embedding))
     return writer.close()
 

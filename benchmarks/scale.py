@@ -1,18 +1,20 @@
-"""How extraction scales with devices: the forward pass is a fixed wait, so that many devices fit on few cores.
+"""How extraction scales with devices and cores, where both may be simulated: many of them fit on few real cores.
 
-    python benchmarks/scale.py [--devices 1 2 4 8 16] [--wait 0.5] [--batch-size 64]
+    python benchmarks/scale.py [--devices 1 2 4 8 16] [--wait 0.5] [--batch-size 64] [--cores 32 --decode 0.1]
 
-What is simulated: each device is a logical GPU with an actor of its own in which a batch takes ``wait`` seconds and
-no CPU. The default, 128 images in a second, is about a ViT-H on a data-centre GPU. What is not: everything
-else. The images are listed, read, decoded, cropped, sent to the actors, embedded in 1,280 dimensions, written and
-checkpointed by the job's own stream, in the blocks that the job itself would choose. They are small (36×36) because
+Simulated devices: each is a logical GPU with an actor of its own in which a batch takes ``wait`` seconds and no CPU.
+By default 128 images in a second, about a ViT-H on a data-centre GPU. Simulated cores, with ``--decode``: a picture
+of 224×224 pixels takes that many seconds of one of ``cores`` logical CPUs, and next to none of a real one. Everything
+else is in earnest. The images are listed, read, decoded, sent to the actors, embedded in 1,280 dimensions and written
+by the job's own stream, in the blocks that the job itself would choose. They are small (36×36) because
 decoding photographs for 16 such devices takes about eight cores; a cluster has them, a benchmark's machine may not.
 
-What is measured: the batches each device finishes while every device is at work, from when the last one has done a
-block's worth of batches to when the first one has done its last. No device begins before all of them are started. A
-device waits where the stages before or after it do not keep up, and every image is in the files at the end. Prints
-one JSON object: ``images_per_second`` by number of devices, and ``efficiency``, the same as a share of the ideal,
-devices × batch size / wait.
+What is measured: what the devices (the cores, where they are the bottleneck) finish while all of them could be at work,
+from when the last of them has begun to when there is no more to begin. A device waits where the stages before or
+after it do not keep up, and every image is in the files at the end. Prints one JSON object: ``images_per_second`` by
+number of devices; ``efficiency``, the same as a share of the smaller of the two ideals, devices × batch size / wait and
+cores / decode; ``machine_images_per_second``, what the real cores feed to devices that take no time at all, and
+``machine_cpu_ms_per_image``, which processes that takes.
 """
 
 from __future__ import annotations
@@ -20,20 +22,48 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import tiny
+from cores import LOG, simulated_cores
+from cpu_watch import CpuWatch
 
+from ghost_ray.backbone.devices import LOGICAL_GPUS
+from ghost_ray.cluster.session import prepare_environment
 from ghost_ray.config import ExtractConfig
-from ghost_ray.extract.pipeline import MAX_BLOCK_ROWS, rows_per_block, stream
-from ghost_ray.extract.plan import Plan, make_plan
-from ghost_ray.extract.pool import plan_pool
-from ghost_ray.extract.resume import block_files
-from ghost_ray.extract.tally import tallying
+from ghost_ray.jobs.extract.block_cutter import rows_per_block
+from ghost_ray.jobs.extract.extract_plan import Plan, list_images, make_plan
+from ghost_ray.jobs.extract.pipeline import stream
+from ghost_ray.jobs.extract.pool import plan_pool
+from ghost_ray.jobs.extract.ray_tally import tallying
+from ghost_ray.jobs.extract.resume import left_to_do
+from ghost_ray.jobs.extract.work_files import block_names
+
+REAL_CORES = len(os.sched_getaffinity(0))
+_MACHINE_IMAGES = 24_576  # to see what the real cores can feed
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one device or core was at."""
+
+    start: float
+    end: float
+    images: int
+    block: str = "-"  # of a core: the task it was at
+
+
+@dataclass(frozen=True)
+class Log:
+    """What was done in a run, by device and by the process that stands for a core."""
+
+    devices: list[list[Work]]
+    cores: list[list[Work]]
 
 
 def main() -> None:
@@ -41,9 +71,11 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--wait", type=float, default=0.5, help="seconds a batch takes")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--blocks", type=int, default=8, help="for each device")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of work for each number of devices")
+    parser.add_argument("--cores", type=int, default=REAL_CORES, help="logical ones")
+    parser.add_argument("--decode", type=float, default=0.0, help="seconds of a logical core a picture takes")
     options = parser.parse_args()
-    os.environ[tiny.WAIT] = str(options.wait)
+    os.environ[LOGICAL_GPUS] = "1"
     with tempfile.TemporaryDirectory() as folder:
         config = ExtractConfig(
             data=f"{folder}/images",
@@ -52,56 +84,119 @@ def main() -> None:
             gpus_per_actor=1,
             out=f"{folder}/store",
         )
-        rates = {}
-        tiny.write_images(Path(config.data), max(options.devices) * options.blocks * MAX_BLOCK_ROWS)
+        of_cores = options.cores / options.decode if options.decode else math.inf
+        of_devices = {devices: devices * options.batch_size / options.wait for devices in options.devices}
+        ideal = {devices: min(of_cores, of_devices[devices]) for devices in options.devices}
+        images = {devices: math.ceil(ideal[devices] * options.seconds) for devices in options.devices}
+        tiny.write_images(Path(config.data), max(_MACHINE_IMAGES, *images.values()))
         plan = make_plan(config)
+        simulated = replace(plan, preprocessing=simulated_cores(options.decode)) if options.decode else plan
+        rates = {}
         with contextlib.redirect_stdout(sys.stderr):  # Ray wonders there about so many workers
+            os.environ[tiny.WAIT] = "0"
+            with CpuWatch() as watch:
+                (fed,) = run(plan, config, 1, _MACHINE_IMAGES, REAL_CORES, f"{folder}/machine").devices
+            fed = fed[len(fed) // 2 :]  # all workers have started by then
+            spent = watch.between(fed[0].end, fed[-1].end)
+            os.environ[tiny.WAIT] = str(options.wait)
             for devices in options.devices:
-                rates[devices] = steady_rate(plan, config, devices, options.blocks, f"{folder}/{devices}")
-    ideal = options.batch_size / options.wait
+                log = run(simulated, config, devices, images[devices], options.cores, f"{folder}/{devices}")
+                if of_cores < of_devices[devices]:
+                    rates[devices] = steady_rate_of_cores(log.cores, options.cores)
+                else:
+                    rates[devices] = steady_rate(log.devices, devices)
     print(
         json.dumps(
             {
-                "cores": len(os.sched_getaffinity(0)),
+                "cores": options.cores,
+                "real_cores": REAL_CORES,
                 "batch_size": options.batch_size,
                 "wait": options.wait,
+                "decode": options.decode,
                 "images_per_second": {str(devices): round(rate, 1) for devices, rate in rates.items()},
-                "efficiency": {str(devices): round(rate / (devices * ideal), 3) for devices, rate in rates.items()},
+                "efficiency": {str(devices): round(rate / ideal[devices], 3) for devices, rate in rates.items()},
+                "machine_images_per_second": round(steady_rate([fed], 1), 1),
+                "machine_cpu_ms_per_image": {
+                    kind: round(1000 * seconds / (options.batch_size * (len(fed) - 1)), 3)
+                    for kind, seconds in spent.items()
+                },
             }
         )
     )
 
 
-def steady_rate(plan: Plan, config: ExtractConfig, devices: int, blocks: int, folder: str) -> float:
-    """Images that the devices finish in a second while all of them are at work."""
+def run(
+    plan: Plan, config: ExtractConfig, devices: int, images: int, cores: int, folder: str, staging: str | None = None
+) -> Log:
+    """Stream so many images, or as many as there are."""
     import ray
     import ray.data
 
-    log, staging = Path(folder) / "log", f"{folder}/staging"
+    log, staging = Path(folder) / "log", staging or f"{folder}/staging"
     log.mkdir(parents=True)
-    os.environ[tiny.LOG] = str(log)
-    cores = len(os.sched_getaffinity(0))
-    rows = rows_per_block(plan.items.num_rows, config.batch_size, plan.preprocessing.bytes, cores)
-    items = plan.items.slice(0, devices * blocks * rows)
+    os.environ[LOG] = str(log)
+    images = min(plan.images, images)
+    rows = rows_per_block(images, config.batch_size, plan.preprocessing.bytes, cores)
+    images = images // rows * rows
+    if images < plan.images:
+        plan = plan.only(list_images(plan)["key"].combine_chunks().slice(0, images))
+    todo, _ = left_to_do(plan.portions, staging, again=True)
+    prepare_environment()  # as the job does
     ray.init(address="local", num_cpus=cores, num_gpus=devices, include_dashboard=False, log_to_driver=False)
     try:
-        pool = plan_pool(config, plan.demand, items.num_rows, rows, may_grow=False)
+        pool = plan_pool(config, plan.demand, images, rows, may_grow=False)
         ray.data.DataContext.get_current().wait_for_min_actors_s = 600
-        with tallying(0, items.num_rows) as (reporter, _):
-            stream(plan, items, rows, pool, config.batch_size, staging, reporter)
+        with tallying(0, images, len(todo)) as (reporter, _):
+            stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
     finally:
         ray.shutdown()
-    assert len(block_files(staging)) * rows == items.num_rows
-    finished = []
-    for file in log.iterdir():
-        batches = [line.split() for line in file.read_text().splitlines()]
-        times = [float(end) for end, images in batches if int(images) == config.batch_size]
-        finished.append(np.sort(times)[rows // config.batch_size - 1 :])
-    assert len(finished) == devices
-    # What is written comes in bursts of a block, so it is the batches that are counted, device by device.
-    begun, ended = max(times[0] for times in finished), min(times[-1] for times in finished)
-    steady = [times[(times >= begun) & (times <= ended)] for times in finished]
-    return float(sum((len(times) - 1) * config.batch_size / (times[-1] - times[0]) for times in steady))
+    assert sum(name.rows for name in block_names(staging)) == images
+    done = {what: [_read(file) for file in log.glob(f"{what}-*")] for what in ("device", "core")}
+    # A device proves its network with a batch of two; what is not a whole batch is not work.
+    batches = [[work for work in each if work.images == config.batch_size] for each in done["device"]]
+    return Log([each for each in batches if each], done["core"])
+
+
+def _read(file: Path) -> list[Work]:
+    fields = (line.split() for line in file.read_text().splitlines())
+    return [Work(float(start), float(end), int(images), block) for start, end, images, block in fields]
+
+
+def steady_rate(devices: list[list[Work]], count: int) -> float:
+    """Images a second that ``count`` devices finish, from when all have begun until one has nothing to begin.
+
+    Where fewer have begun than there are, the others starved, and the whole time counts.
+    """
+    begun = sorted(min(work.start for work in each) for each in devices)
+    start = begun[count - 1] if len(begun) >= count else begun[0]
+    end = min(max(work.end for work in each) for each in devices) if len(begun) >= count else 0.0
+    if end <= start:
+        end = max(work.start for each in devices for work in each)
+    return _rate(devices, start, end)
+
+
+def steady_rate_of_cores(cores: list[list[Work]], count: int) -> float:
+    """Images a second that ``count`` cores decode, from when so many are at it until the last block is begun.
+
+    A core is a process here, and there may be more of these than cores, one after the other.
+    """
+    begun = sorted(min(work.start for work in each) for each in cores)
+    blocks: dict[str, float] = {}
+    for each in cores:
+        for work in each:
+            blocks[work.block] = min(work.start, blocks.get(work.block, work.start))
+    return _rate(cores, begun[count - 1] if len(begun) >= count else begun[0], max(blocks.values()))
+
+
+def _rate(workers: list[list[Work]], start: float, end: float) -> float:
+    inside = sum(work.images * _share(work, start, end) for each in workers for work in each)
+    return inside / (end - start) if end > start else 0.0
+
+
+def _share(work: Work, start: float, end: float) -> float:
+    """How much of it lies between two moments."""
+    length = max(work.end - work.start, 1e-9)
+    return max(0.0, min(work.end, end) - max(work.start, start)) / length
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from cores import DIMENSIONS, note
 from PIL import Image
 from torch import nn
 
 WAIT = "GHOST_RAY_SIMULATED_WAIT"  # seconds for each batch
 CLASSES = "GHOST_RAY_SIMULATED_CLASSES"  # of the head
-LOG = "GHOST_RAY_SIMULATED_LOG"  # a folder, for when each device began and ended
 _DISTINCT = 1000  # files; the others are further names of these
-_DIMENSIONS = 1280  # of a ViT-H, so that what is moved and written is no smaller than in earnest
 
 
 class Device(nn.Module):
@@ -23,25 +22,22 @@ class Device(nn.Module):
 
     pretrained_cfg = {"input_size": (3, 32, 32)}
 
-    def __init__(self, wait: float, classes: int, log: str | None) -> None:
+    def __init__(self, wait: float, classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(_DIMENSIONS, classes)
+        self.head = nn.Linear(DIMENSIONS, classes)
         self._wait = wait
-        self._log = None if log is None else Path(log) / str(os.getpid())
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        start = time.time()
         time.sleep(self._wait)
-        if self._log is not None:
-            with self._log.open("a") as lines:
-                lines.write(f"{time.time()} {len(batch)}\n")
-        return self.head(batch.flatten(1)[:, :_DIMENSIONS])
+        note("device", start, len(batch))
+        return self.head(batch.flatten(1)[:, :DIMENSIONS])
 
 
 def device() -> nn.Module:
     """The network as ``--model tiny:device``."""
     torch.manual_seed(0)
-    classes = int(os.environ.get(CLASSES, "10"))
-    return Device(float(os.environ.get(WAIT, "0")), classes, os.environ.get(LOG))
+    return Device(float(os.environ.get(WAIT, "0")), int(os.environ.get(CLASSES, "10")))
 
 
 def write_images(root: Path, count: int, classes: int = 10) -> None:
