@@ -26,6 +26,7 @@ _QUIET_ENVIRONMENT = {
 }
 # A worker takes a second of a core to start; by itself Ray ends those it has no work for after one.
 _PATIENT_ENVIRONMENT = {"RAY_idle_worker_killing_time_threshold_ms": "30000"}
+_sessions_of_ours = 0  # in which this process joined a Ray, and did not find it joined
 
 
 @contextlib.contextmanager
@@ -35,10 +36,12 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
     Local places that a node of the cluster does not see are refused before the block begins. What a task raised
     reaches the caller as it was raised; a local Ray is shut down at the end.
     """
+    global _sessions_of_ours
     prepare_environment()
     import ray
 
     mine = not ray.is_initialized()
+    _sessions_of_ours += mine
     leave: Callable[[], None] = ray.shutdown
     # Ray tells of the death of a worker on stdout, where programs read the answer.
     with contextlib.redirect_stdout(sys.stderr):
@@ -56,8 +59,25 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
                 leave = _leave_at_once
             raise
         finally:
+            _sessions_of_ours -= mine
             if mine:
                 leave()
+
+
+def rejoin(config: RayJobConfig) -> None:
+    """Leave the cluster that is named and join it again, as another driver; nothing that the old one owned remains.
+
+    On a busy machine Ray may take a driver that is alive for dead. It then cancels the driver's actors and gives out
+    none of its objects, for as long as the driver stays joined. A Ray that somebody else joined is left as it is.
+    """
+    if cluster_address(config) and _sessions_of_ours:
+        import ray
+
+        ray.shutdown()
+        try:
+            _start(config)
+        except InputError as error:
+            raise JobFailed(f"{error} — what is done is kept; run the same command again") from None
 
 
 @contextlib.contextmanager
