@@ -106,8 +106,10 @@ def test_what_may_be_run_again_and_what_a_person_must_change(cluster: Cluster, w
         code, busy, _ = refit(cluster, "--config", config)
     assert (code, busy["outcome"], busy["todo"]) == (1, "busy", "run it again later")
     assert "job the-first" in busy["reason"]
-    with fake_endpoint("refused") as at:
-        code, failed, _ = refit(cluster, "--config", write_settings(world, model=MODEL, registry=at("b/registry")))
+    with fake_endpoint("refused") as store:
+        code, failed, _ = refit(
+            cluster, "--config", write_settings(world, model=MODEL, registry=store.uri("b/registry"))
+        )
     assert (code, failed["outcome"]) == (1, "failed")
     assert "cannot be reached" in failed["reason"]
     assert "run the same command again" in failed["todo"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from ghost_ray.registry import looking, operations
 from ghost_ray.registry.status import status
 from ghost_ray.registry.verifying import verify
 
-# A hung store is given up after about 17 seconds; more than this would be another hang.
-BOUND_SECONDS = 60
+# Requests to a store that says nothing, three seconds each: with the pauses, 14 to 20 s. Measured in seconds, the test
+# would depend on what else the machine does.
+MOST_REQUESTS = 4
 EXPECTED: dict[Trouble, tuple[int, str]] = {
     "forbidden": (2, "access is denied"),
     "wrong region": (2, "the bucket is in another region"),
@@ -45,29 +46,28 @@ HELPS: dict[Trouble, str] = {
 }
 
 
-def commands(folder: Path, at: Callable[[str], str]) -> dict[str, Callable[[], Any]]:
-    """Everything that reads from or writes to a store, each aimed at one in trouble."""
-    root, local = at("bucket/registry"), str(folder / "out")
+def commands(folder: Path) -> dict[str, Callable[[str], Any]]:
+    """Everything that reads from or writes to a store, given a place on one in trouble."""
+    local = str(folder / "out")
     return {
-        "status": lambda: status(StatusConfig(root=root)),
-        "list": lambda: looking.list_versions(RegistryConfig(root=root)),
-        "promote": lambda: operations.promote(PromoteConfig(root=root, version="1")),
-        "verify": lambda: verify(VerifyConfig(place=root)),
-        "load": lambda: ghost_ray.load(root),
-        "refit": lambda: refit(config_of(folder, registry=root)),
-        "fit": lambda: fit.run(FitConfig(store=at("bucket/store"), out=local)),
-        "extract": lambda: extract(ExtractConfig(data=at("bucket/images"), model="resnet18", out=local)),
-        "extract to": lambda: extract(
-            ExtractConfig(data=str(folder / "train"), model="resnet18", out=at("bucket/store"))
-        ),
+        "status": lambda place: status(StatusConfig(root=place)),
+        "list": lambda place: looking.list_versions(RegistryConfig(root=place)),
+        "promote": lambda place: operations.promote(PromoteConfig(root=place, version="1")),
+        "verify": lambda place: verify(VerifyConfig(place=place)),
+        "load": lambda place: ghost_ray.load(place),
+        "refit": lambda place: refit(config_of(folder, registry=place)),
+        "fit": lambda place: fit.run(FitConfig(store=place, out=local)),
+        "extract": lambda place: extract(ExtractConfig(data=place, model="resnet18", out=local)),
+        "extract to": lambda place: extract(ExtractConfig(data=str(folder / "train"), model="resnet18", out=place)),
     }
 
 
-def attempt(call: Callable[[], Any]) -> tuple[GhostRayError, float]:
-    start = time.monotonic()
-    with pytest.raises(GhostRayError) as caught:
-        call()
-    return caught.value, time.monotonic() - start
+def attempt(trouble: Trouble, call: Callable[[str], Any]) -> tuple[GhostRayError, int]:
+    """What a command says of a store of its own, and how many connections it made to it."""
+    with fake_endpoint(trouble) as store:
+        with pytest.raises(GhostRayError) as caught:
+            call(store.uri("bucket/place"))
+        return caught.value, len(store.connections)
 
 
 FAULTS: dict[Trouble, str] = {
@@ -91,19 +91,20 @@ def test_every_command_says_what_is_wrong_with_the_store(tmp_path: Path, trouble
     write_pictures(tmp_path / "train", 2, seed=1)
     code, words = EXPECTED[trouble]
     # All commands at once: they spend their time waiting.
-    with fake_endpoint(trouble) as at, ThreadPoolExecutor(16) as pool:
-        serving = replace(ghost_ray.load(make_promoted(str(tmp_path / "sound"), "a")), uri=at("bucket/registry"))
+    with fake_endpoint(trouble) as store, ThreadPoolExecutor(16) as pool:
+        serving = replace(ghost_ray.load(make_promoted(str(tmp_path / "sound"), "a")), uri=store.uri("bucket/place"))
         refreshed = pool.submit(serving.refresh)
-        todo = commands(tmp_path, at)
-        ended = dict(zip(todo, pool.map(attempt, todo.values()), strict=True))
+        todo = commands(tmp_path)
+        ended = dict(zip(todo, pool.map(partial(attempt, trouble), todo.values()), strict=True))
         assert refreshed.result() is serving
+        assert trouble != "hung" or len(store.connections) == 1
     assert words in str(serving.trouble)
-    for name, (error, seconds) in ended.items():
+    for name, (error, connections) in ended.items():
         assert words in str(error), f"{name}: {error}"
         assert error.exit_code == code, name
         assert "\n" not in str(error), name
         assert "password" not in str(error), name
-        assert seconds < BOUND_SECONDS, f"{name} took {seconds:.0f} s"
+        assert trouble != "hung" or 0 < connections <= MOST_REQUESTS, name
     assert not (tmp_path / "out").exists()
     fault.ended(f'every command exits {code} in one line, "{words}", and a service keeps what it has; {HELPS[trouble]}')
 

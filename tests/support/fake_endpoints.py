@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 Trouble = Literal["forbidden", "wrong region", "busy", "broken", "refused", "hung"]
@@ -18,26 +19,38 @@ ANSWERS: dict[Trouble, tuple[int, str, str]] = {
 }
 
 
+@dataclass
+class Endpoint:
+    """A store in trouble. One that is hung takes the connection and says nothing."""
+
+    port: int
+    connections: list[socket.socket] = field(default_factory=list)
+
+    def uri(self, path: str) -> str:
+        """A place on it."""
+        options = f"endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
+        return f"s3://user:password@{path}?{options}"
+
+
 @contextlib.contextmanager
-def fake_endpoint(trouble: Trouble) -> Iterator[Callable[[str], str]]:
-    """A function from a path to its URI on a store with this trouble."""
+def fake_endpoint(trouble: Trouble) -> Iterator[Endpoint]:
+    """A store with this trouble for the block."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+        endpoint = Endpoint(listener.getsockname()[1])
         if trouble == "refused":
             listener.close()
         else:
             listener.listen(64)
-            threading.Thread(target=_serve, args=(listener, trouble), daemon=True).start()
-        yield lambda path: f"s3://user:password@{path}?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
+            threading.Thread(target=_serve, args=(listener, endpoint, trouble), daemon=True).start()
+        yield endpoint
 
 
-def _serve(listener: socket.socket, trouble: Trouble) -> None:
-    held = []  # a hung store takes the connection and says nothing
+def _serve(listener: socket.socket, endpoint: Endpoint, trouble: Trouble) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection, _ = listener.accept()
-            held.append(connection)
+            endpoint.connections.append(connection)
             if trouble != "hung":
                 threading.Thread(target=_answer, args=(connection, *ANSWERS[trouble]), daemon=True).start()
 
