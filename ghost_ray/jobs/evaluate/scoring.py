@@ -102,13 +102,13 @@ def score_set(
     for part in parts:
         clock.add(part.seconds)
     notes = {method: [note for part in parts for note in part.notes.get(method, ())] for method in scores}
-    known_before = {method: scored.scores for method, scored in done.items()}
+    scored_before = {method: scored.scores for method, scored in done.items()}
     distances = [part.z_sum for part in parts if part.z_sum is not None]
     return SetScores(
         label=np.concatenate([part.label for part in parts]),
         pred=np.concatenate([part.pred for part in parts]),
         top_logit=np.concatenate([part.top_logit for part in parts]),
-        scores={method: np.concatenate(values) for method, values in scores.items()} | known_before,
+        scores={method: np.concatenate(values) for method, values in scores.items()} | scored_before,
         notes={m: done[m].notes if m in done else tuple(dict.fromkeys(notes[m])) for m in methods},
         z_sum=np.concatenate(distances) if distances else None,
         seconds=clock.seconds,
