@@ -14,7 +14,7 @@ from safetensors.numpy import load
 
 from ghost_ray.errors import Damaged, InputError, one_line, redact
 from ghost_ray.files import kind_of, name_of, output_file, reaching, read_bytes
-from ghost_ray.files.digests import Digest, require_same
+from ghost_ray.files.digests import Digest, HashingFile, require_same
 
 _MAX_BYTES = 64 << 30
 _NAMES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "u1": "U8", "b1": "BOOL"}
@@ -54,7 +54,12 @@ class Blocks:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
-def write_tensors(where: str, tensors: Mapping[str, np.ndarray | Blocks]) -> None:
+def can_hold(array: np.ndarray) -> bool:
+    """Whether a file can hold an array of this type."""
+    return array.dtype.str.lstrip("<|") in _NAMES
+
+
+def write_tensors(where: str, tensors: Mapping[str, np.ndarray | Blocks]) -> Digest:
     """Write arrays as one safetensors file, in one step and without a second copy of them in memory."""
     # The widest types first, so that every array begins at a multiple of its item size.
     arrays = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
@@ -69,7 +74,9 @@ def write_tensors(where: str, tensors: Mapping[str, np.ndarray | Blocks]) -> Non
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with output_file(where, overwrite=True) as handle:
-        handle.write(struct.pack("<Q", len(text)) + text)
+        file = HashingFile(handle)
+        file.write(struct.pack("<Q", len(text)) + text)
         for _, value in arrays:
             for block in value.blocks if isinstance(value, Blocks) else [value]:
-                handle.write(pa.py_buffer(np.ascontiguousarray(block)))
+                file.write(pa.py_buffer(np.ascontiguousarray(block)))
+    return file.digest()

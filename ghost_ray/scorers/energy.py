@@ -21,6 +21,7 @@ class Energy(Scorer):
 
     name = "energy"
     title = "Energy"
+    keeps = ()
 
     def __init__(self, temperature: float = 1.0) -> None:
         if temperature <= 0:

@@ -99,6 +99,7 @@ class EVM(Scorer):
     fits_on_logits = False
     passes = 1
     by_class = True
+    keeps = (ExtremeVectors,)
 
     def __init__(
         self, tail: int = 100, cover: float = 0.7, margin: float = 0.5, negatives: int = 20_000, seed: int = 0

@@ -37,6 +37,7 @@ class Ghost(Scorer):
     rival = False
     fits_on_logits = False
     passes = 1
+    keeps = (Gaussians,)
 
     gaussians_: Gaussians
 

@@ -91,6 +91,7 @@ class GhostFull(ShardedScorer):
     rival = False
     fits_on_logits = False
     by_class = True
+    keeps = (Ellipsoid,)
 
     def keep(self, batch: Rows) -> Kept:
         rows = batch.take(batch.correct)

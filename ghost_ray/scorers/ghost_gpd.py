@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ghost_ray.errors import collected_warnings
-from ghost_ray.gaussians import ghost_score
+from ghost_ray.gaussians import Gaussians, ghost_score
 from ghost_ray.rows import Floats, Rows
 from ghost_ray.scorers._common import listed
 from ghost_ray.scorers.catalogue import register
@@ -49,6 +49,7 @@ class GhostGPD(Ghost):
     title = "GHOST-GPD"
     fits_on_logits = True
     by_class = True
+    keeps = (Gaussians,)
 
     parameters_: Floats  # [K, 3]: shape, location, scale
     fallback_: npt.NDArray[np.intp]

@@ -47,6 +47,7 @@ class KNN(ShardedScorer):
     title = "KNN"
     fits_on_logits = False
     passes = 1
+    keeps = ()
 
     def __init__(self, k: int = 50) -> None:
         if k < 1:

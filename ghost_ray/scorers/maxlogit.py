@@ -19,6 +19,7 @@ class MaxLogit(Scorer):
 
     name = "maxlogit"
     title = "MaxLogit"
+    keeps = ()
 
     def score_finite(self, batch: Rows) -> Floats:
         scores: Floats = batch.logits.max(axis=1).astype(np.float64)

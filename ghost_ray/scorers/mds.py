@@ -24,6 +24,7 @@ class MDS(Scorer):
     title = "MDS"
     fits_on_logits = False
     passes = 1
+    keeps = ()
 
     def begin(self, pass_index: int) -> State:
         return ClassMoments(self.classes_, self.dim_)

@@ -19,6 +19,7 @@ class MSP(Scorer):
 
     name = "msp"
     title = "MSP"
+    keeps = ()
 
     def score_finite(self, batch: Rows) -> Floats:
         scores: Floats = np.exp(batch.logits.max(axis=1) - batch.energy)

@@ -46,6 +46,7 @@ class NNGuide(Scorer):
     name = "nnguide"
     title = "NNGuide"
     passes = 1
+    keeps = (Bank,)
 
     def __init__(self, k: int = 100, fraction: float = 0.01, seed: int = 0) -> None:
         if k < 1 or not 0 < fraction <= 1:

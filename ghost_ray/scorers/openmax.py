@@ -90,6 +90,7 @@ class OpenMax(Scorer):
     name = "openmax"
     title = "OpenMax"
     passes = 2
+    keeps = ()
 
     missing_: npt.NDArray[np.intp]
 

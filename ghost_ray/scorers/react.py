@@ -77,6 +77,7 @@ class ReAct(Scorer):
     needs_head = True
     fits_on_logits = False
     passes = 2
+    keeps = ()
 
     threshold_: float
 

@@ -22,6 +22,7 @@ class RMDS(MDS):
 
     name = "rmds"
     title = "RMDS"
+    keeps = ()
 
     def end_pass(self, pass_index: int, state: State) -> None:
         super().end_pass(pass_index, state)

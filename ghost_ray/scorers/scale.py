@@ -32,6 +32,7 @@ class Scale(Scorer):
     name = "scale"
     title = "SCALE"
     needs_head = True
+    keeps = ()
 
     def __init__(self, percentile: float = 85.0) -> None:
         if not 0 <= percentile < 100:

@@ -72,6 +72,7 @@ class Scorer(ABC):
     fits_on_logits: bool = True  # fitting looks at logits, not only at embeddings, labels and predictions
     passes: int = 0  # passes over the training rows
     by_class: bool = False  # afterwards, all rows of a class at once
+    keeps: tuple[type, ...] | None = None  # see `kept_classes`
 
     classes_: int
     dim_: int
@@ -153,6 +154,22 @@ class Scorer(ABC):
     def notes(self) -> list[str]:
         """What a reader of the results should know about this fit, a sentence each."""
         return []
+
+    def fitted_values(self) -> dict[str, Any]:
+        """What was fitted, by name; what ``bind`` says of every network is not among it."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _BOUND}
+
+    def kept_classes(self) -> tuple[type, ...] | None:
+        """The classes that a fit is made of, beside arrays and plain values; None where no later run may use it.
+
+        A later run may, where the same version of the code comes to the same fit. Of code from elsewhere nobody knows
+        the version, so a class says it in ``keeps`` for itself and never for those made from it.
+        """
+        kept: tuple[type, ...] | None = vars(type(self)).get("keeps")
+        return kept
+
+
+_BOUND = ("classes_", "dim_", "head_")
 
 
 class ShardedScorer(Scorer):

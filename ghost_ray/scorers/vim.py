@@ -66,6 +66,7 @@ class ViM(Scorer):
     title = "ViM"
     needs_head = True
     passes = 2
+    keeps = ()
 
     def __init__(self, d: int | None = None) -> None:
         if d is not None and d < 1:

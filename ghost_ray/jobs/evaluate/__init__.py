@@ -30,10 +30,12 @@ from ghost_ray.files import OutputFolder, join, remove_tree, resolve, write_byte
 from ghost_ray.files.digests import sizes_in
 from ghost_ray.files.manifest import Data, Manifest, provenance, write_manifest
 from ghost_ray.jobs.evaluate.costs import Clock, Cost, costs
+from ghost_ray.jobs.evaluate.earlier import Earlier
 from ghost_ray.jobs.evaluate.evaluate_notes import noticed
 from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan, make_plan, named_methods
 from ghost_ray.jobs.evaluate.findings import EvaluateResult, Evaluation
-from ghost_ray.jobs.evaluate.fitting import Fitted, fit_all
+from ghost_ray.jobs.evaluate.fitted_methods import Fitted
+from ghost_ray.jobs.evaluate.fitting import fit_all
 from ghost_ray.jobs.evaluate.illustrating import example, z_histograms
 from ghost_ray.jobs.evaluate.measuring import average_groups, compare_with_ghost, measure_all
 from ghost_ray.jobs.evaluate.openood_tables import openood_csv
@@ -57,11 +59,11 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     return run_plan(config, make_plan(config))
 
 
-def run_plan(config: EvaluateConfig, plan: Plan) -> EvaluateResult:
-    """Evaluate as planned; for the rest as ``run``."""
+def run_plan(config: EvaluateConfig, plan: Plan, earlier: Earlier | None = None) -> EvaluateResult:
+    """Evaluate as planned; for the rest as ``run``. What ``earlier`` has is not computed again."""
     with OutputFolder(config.out, overwrite=config.overwrite) as output:
         with workers(config) if plan.light else ray_session(config):
-            summary, spent = _evaluate(config, plan, output.staging)
+            summary, spent = _evaluate(config, plan, output.staging, earlier)
         sets = {name: reader.store.rows for name, reader in plan.sets.items()}
         manifest = EvaluationManifest(
             **provenance(config),
@@ -80,13 +82,20 @@ def run_plan(config: EvaluateConfig, plan: Plan) -> EvaluateResult:
     return {"evaluation": config.out, **summary}
 
 
-def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> tuple[Evaluation, dict[str, Cost]]:
-    scratch = join(folder, "scratch")
-    fitted = fit_all(plan.scorers, plan.fit, scratch)
+def _evaluate(
+    config: EvaluateConfig, plan: Plan, folder: str, earlier: Earlier | None
+) -> tuple[Evaluation, dict[str, Cost]]:
+    scratch, scores = join(folder, "scratch"), join(folder, "scores")
+    fitted = fit_all(plan.scorers, plan.fit, scratch, earlier.restored if earlier else None)
+    if earlier:
+        earlier.keep_fits(fitted)
     methods = list(plan.scorers)
+    done = {KNOWN: earlier.known_scores(scores)} if earlier else {}
     sets = {
-        name: score_set(fitted, reader, name, methods, join(folder, "scores")) for name, reader in plan.sets.items()
+        name: score_set(fitted, reader, name, methods, scores, done.get(name)) for name, reader in plan.sets.items()
     }
+    if earlier:
+        earlier.keep_known_scores(sets[KNOWN], done[KNOWN], scores)
     spent = _costs(fitted, sets, methods, folder)
     remove_tree(scratch)
     store = plan.sets[KNOWN].store
@@ -102,7 +111,7 @@ def _evaluate(config: EvaluateConfig, plan: Plan, folder: str) -> tuple[Evaluati
         if shown is not None:
             write_json(join(folder, "example.json"), shown)
     said_by_scorers = [note for scorer in plan.scorers.values() for note in scorer.notes()]
-    said_on_scoring = [note for scored in sets.values() for note in scored.notes]
+    said_on_scoring = [note for scored in sets.values() for said in scored.notes.values() for note in said]
     if any(method.startswith("ghost") for method in methods):
         said_on_scoring += of_negative_top_logits(
             {f"rows of {name}": (scored.negative_top_logits, len(scored.label)) for name, scored in sets.items()}

@@ -52,12 +52,8 @@ class Clock:
 
 
 def fitted_bytes(scorer: Scorer) -> int:
-    """Bytes of the arrays that were fitted; by the custom of this package their names end in ``_``.
-
-    The network's head was not fitted, and is the same for all.
-    """
-    found = {name: value for name, value in vars(scorer).items() if name.endswith("_") and name != "head_"}
-    return array_bytes(found)
+    """Bytes of the arrays that were fitted; the network's head was not, and is the same for all."""
+    return array_bytes(scorer.fitted_values())
 
 
 def array_bytes(value: object) -> int:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ghost_ray.cluster import current_engine, map_merge, map_ordered
 from ghost_ray.cluster.shuffle import clustered
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.gaussians import Gaussians
 from ghost_ray.jobs.evaluate.batches import BatchReader
-from ghost_ray.jobs.evaluate.costs import Clock, Seconds, array_bytes, fitted_bytes
+from ghost_ray.jobs.evaluate.costs import Clock, Seconds
+from ghost_ray.jobs.evaluate.fitted_methods import Fitted, Restored, Scorers, Shard, is_bank, merged_passes
 from ghost_ray.progress import Progress, progress
-from ghost_ray.scorers import Kept, Scorer, ShardedScorer, State
+from ghost_ray.scorers import Kept, ShardedScorer, State
 from ghost_ray.scorers.ghost import Ghost
 from ghost_ray.store import Piece
-
-Scorers = dict[str, Scorer]
 
 
 @dataclass(frozen=True)
@@ -35,40 +33,7 @@ class Part:
     clock: Clock
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A part of what a method keeps, and the seconds that making it took."""
-
-    content: Any
-    seconds: float
-
-
-@dataclass
-class Fitted:
-    """Methods ready to score: ``whole`` answer by themselves, ``sharded`` with their shards, handles of the engine."""
-
-    whole: Scorers = field(default_factory=dict)
-    sharded: dict[str, tuple[ShardedScorer, list[Any]]] = field(default_factory=dict)
-    clock: Clock = field(default_factory=Clock)
-
-    @property
-    def gaussians(self) -> Gaussians | None:
-        """GHOST's Gaussians, where it is among the methods."""
-        ghost = self.whole.get(Ghost.name)
-        return ghost.gaussians_ if isinstance(ghost, Ghost) else None
-
-    def kept_bytes(self) -> dict[str, int]:
-        """What each method keeps of the training rows; asks the shards, and adds the seconds of making them."""
-        kept = {name: fitted_bytes(scorer) for name, scorer in self.whole.items()}
-        engine = current_engine()
-        for name, (scorer, shards) in self.sharded.items():
-            found = [engine.result(engine.submit(_cost_of, shard)) for shard in shards]
-            self.clock.add({name: sum(seconds for seconds, _ in found)})
-            kept[name] = fitted_bytes(scorer) + sum(size for _, size in found)
-        return kept
-
-
-def fit_all(scorers: Scorers, reader: BatchReader, scratch: str) -> Fitted:
+def fit_all(scorers: Scorers, reader: BatchReader, scratch: str, restored: Restored | None = None) -> Fitted:
     """Fit every method on the rows of a store.
 
     Parameters
@@ -77,33 +42,35 @@ def fit_all(scorers: Scorers, reader: BatchReader, scratch: str) -> Fitted:
         Bound to the store's network; fitted in place.
     scratch : str
         A folder for intermediate files, which the caller removes.
+    restored : dict of name to shards, optional
+        Methods that are fitted already. A bank among them gets its rows.
     """
-    readings = max((_merged_passes(scorer) for scorer in scorers.values()), default=0)
-    by_class = {name: scorer for name, scorer in scorers.items() if scorer.by_class}
+    restored = restored or {}
+    left = {name: scorer for name, scorer in scorers.items() if name not in restored}
+    readings = max((merged_passes(scorer) for scorer in left.values()), default=0)
+    by_class = {name: scorer for name, scorer in left.items() if scorer.by_class}
     whole_by_class = {name: scorer for name, scorer in by_class.items() if not isinstance(scorer, ShardedScorer)}
     fitted = Fitted()
     with progress("fit", reader.store.rows * (readings + bool(whole_by_class)), "rows") as shown:
         for pass_index in range(readings):
-            _run_pass(scorers, pass_index, reader, shown, fitted.clock)
+            _run_pass(left, pass_index, reader, shown, fitted.clock)
         by_label = BatchReader(clustered(reader.store, scratch), reader.head, reader.field) if by_class else reader
         if whole_by_class:
             _run_classes(whole_by_class, by_label, shown, fitted.clock)
     for name, scorer in scorers.items():
-        if isinstance(scorer, ShardedScorer):
-            fitted.sharded[name] = (scorer, _make_shards(scorer, by_label if scorer.by_class else reader))
-        else:
+        if not isinstance(scorer, ShardedScorer):
             fitted.whole[name] = scorer
+        elif name in restored and not is_bank(scorer):
+            fitted.sharded[name] = (scorer, [current_engine().put(Shard(content, 0.0)) for content in restored[name]])
+        else:
+            fitted.sharded[name] = (scorer, _make_shards(scorer, by_label if scorer.by_class else reader))
+    ghost = scorers.get(Ghost.name)
+    fitted.gaussians = ghost.gaussians_ if isinstance(ghost, Ghost) else None
     return fitted
 
 
-def _merged_passes(scorer: Scorer) -> int:
-    """How many passes end in one merged state; the last pass of a bank fills its shards instead."""
-    is_bank = isinstance(scorer, ShardedScorer) and not scorer.by_class
-    return scorer.passes - is_bank
-
-
 def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Progress, clock: Clock) -> None:
-    taking_part = {name: scorer for name, scorer in scorers.items() if _merged_passes(scorer) > pass_index}
+    taking_part = {name: scorer for name, scorer in scorers.items() if merged_passes(scorer) > pass_index}
     merged = map_merge(
         _accumulate,
         reader.store.pieces(),
@@ -184,10 +151,6 @@ def _make_shards(scorer: ShardedScorer, reader: BatchReader) -> list[Any]:
 
 def _classes_in(shard: Shard) -> list[int]:
     return list(shard.content)
-
-
-def _cost_of(shard: Shard) -> tuple[float, int]:
-    return shard.seconds, array_bytes(shard.content)
 
 
 def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Shard:

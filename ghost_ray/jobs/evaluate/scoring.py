@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -19,7 +19,8 @@ from ghost_ray.files import join, resolve
 from ghost_ray.gaussians import Gaussians, ghost_score
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.jobs.evaluate.costs import Clock, Seconds
-from ghost_ray.jobs.evaluate.fitting import Fitted, Scorers, Shard, answer_for
+from ghost_ray.jobs.evaluate.fitted_methods import Fitted, Scorers, Shard
+from ghost_ray.jobs.evaluate.fitting import answer_for
 from ghost_ray.progress import progress
 from ghost_ray.rows import Rows
 from ghost_ray.scorers import ShardedScorer
@@ -30,6 +31,14 @@ SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("label", pa.int
 
 
 @dataclass(frozen=True)
+class Scored:
+    """A set under one method: its scores, and what the method warned of."""
+
+    scores: np.ndarray  # [N]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SetScores:
     """One set under every method, rows in the store's order."""
 
@@ -37,7 +46,7 @@ class SetScores:
     pred: np.ndarray  # [N]
     top_logit: np.ndarray  # [N]
     scores: dict[str, np.ndarray]  # [N] by method
-    notes: tuple[str, ...]  # what methods warned of, each once
+    notes: dict[str, tuple[str, ...]]  # what each method warned of, each once
     z_sum: np.ndarray | None = None  # [N], GHOST's s, NaN where the class has no Gaussian; None without GHOST
     seconds: Seconds = field(default_factory=dict)  # of each method
 
@@ -56,19 +65,30 @@ class PieceScores:
     pred: np.ndarray
     top_logit: np.ndarray
     scores: dict[str, np.ndarray]
-    notes: list[str]
+    notes: dict[str, list[str]]
     z_sum: np.ndarray | None
     seconds: Seconds
 
 
-def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str], folder: str) -> SetScores:
-    """Score a set with every method and write ``<method>__<name>.parquet`` into ``folder``."""
+def score_set(
+    fitted: Fitted,
+    reader: BatchReader,
+    name: str,
+    methods: list[str],
+    folder: str,
+    done: Mapping[str, Scored] | None = None,
+) -> SetScores:
+    """Score a set with every method and write ``<method>__<name>.parquet`` into ``folder``.
+
+    ``done`` are methods that scored the set before, and whose files are there.
+    """
+    done = done or {}
     parts: list[PieceScores] = []
-    scores: dict[str, list[np.ndarray]] = {method: [] for method in methods}
+    scores: dict[str, list[np.ndarray]] = {method: [] for method in methods if method not in done}
     with contextlib.ExitStack() as stack:
-        writers = {method: stack.enter_context(_writer(folder, method, name)) for method in methods}
+        writers = {method: stack.enter_context(_writer(folder, method, name)) for method in scores}
         shown = stack.enter_context(progress(f"score {name}", reader.store.rows, "rows"))
-        for part in _scored(fitted, reader):
+        for part in _scored(fitted.without(done), reader):
             columns = [part.key, pa.array(part.pred, pa.int32()), pa.array(part.label, pa.int32())]
             for method, writer in writers.items():
                 found = part.scores[method]
@@ -81,13 +101,15 @@ def score_set(fitted: Fitted, reader: BatchReader, name: str, methods: list[str]
     clock = Clock()
     for part in parts:
         clock.add(part.seconds)
+    notes = {method: [note for part in parts for note in part.notes.get(method, ())] for method in scores}
+    scored_before = {method: scored.scores for method, scored in done.items()}
     distances = [part.z_sum for part in parts if part.z_sum is not None]
     return SetScores(
         label=np.concatenate([part.label for part in parts]),
         pred=np.concatenate([part.pred for part in parts]),
         top_logit=np.concatenate([part.top_logit for part in parts]),
-        scores={method: np.concatenate(values) for method, values in scores.items()},
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        scores={method: np.concatenate(values) for method, values in scores.items()} | scored_before,
+        notes={m: done[m].notes if m in done else tuple(dict.fromkeys(notes[m])) for m in methods},
         z_sum=np.concatenate(distances) if distances else None,
         seconds=clock.seconds,
     )
@@ -131,16 +153,15 @@ def _score_rows(read: tuple[Rows, pa.Array], scorers: Scorers, gaussians: Gaussi
         with clock.running(Ghost.name):
             ghost = ghost_score(batch, gaussians)
         z_sum = np.where(gaussians.present[batch.pred], ghost.s, np.nan)
-    scores = {}
-    # Nobody reads a worker's stderr: what a method warns of goes into the results.
-    with collected_warnings() as warned:
-        for name, scorer in scorers.items():
-            with answer_for(name), clock.running(name):
-                if ghost is not None and isinstance(scorer, Ghost):
-                    scores[name] = scorer.score_of_gamma(ghost.gamma, batch)
-                else:
-                    scores[name] = scorer.score(batch)
-    notes = [str(warning) for warning in warned if type(warning) is UserWarning]
+    scores, notes = {}, {}
+    for name, scorer in scorers.items():
+        # Nobody reads a worker's stderr: what a method warns of goes into the results.
+        with collected_warnings() as warned, answer_for(name), clock.running(name):
+            if ghost is not None and isinstance(scorer, Ghost):
+                scores[name] = scorer.score_of_gamma(ghost.gamma, batch)
+            else:
+                scores[name] = scorer.score(batch)
+        notes[name] = [str(warning) for warning in warned if type(warning) is UserWarning]
     return PieceScores(key, batch.label, batch.pred, batch.top_logit(), scores, notes, z_sum, clock.seconds)
 
 

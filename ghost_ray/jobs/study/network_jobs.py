@@ -14,7 +14,8 @@ from ghost_ray.errors import InputError
 from ghost_ray.files import MANIFEST, folders_in, join, kind_of, remove_tree
 from ghost_ray.files.manifest import Manifest, read_manifest
 from ghost_ray.jobs.audit.audit_job import AuditManifest
-from ghost_ray.jobs.evaluate import EvaluationManifest
+from ghost_ray.jobs.evaluate import EvaluationManifest, run_plan
+from ghost_ray.jobs.evaluate.earlier import look_back
 from ghost_ray.jobs.evaluate.evaluate_plan import ALL, make_plan
 from ghost_ray.jobs.fingerprints import digest, software_digest, store_name, weights_digest
 from ghost_ray.jobs.study.study_plan import (
@@ -36,6 +37,7 @@ from ghost_ray.store import Store
 M = TypeVar("M", bound=Manifest)
 Pair = tuple[str, str]  # method, unknown set
 EVALUATION = "evaluation"
+KEPT = "kept"  # fits, and where scores of the knowns are; of each network
 
 
 class NetworkJobs:
@@ -126,15 +128,13 @@ class NetworkJobs:
         run(AuditConfig(store=self.places[FIT], out=place, overwrite=True, **options, **self._ray))
 
     def _evaluate(self) -> None:
-        from ghost_ray.jobs.evaluate import run
-
         wanted = self.cells()
         made = self.evaluations()
         for name in folders_in(self.folder):
             if name.startswith(EVALUATION) and name not in made:
                 remove_tree(join(self.folder, name))  # of other stores or settings: it would be taken for these
         covered = {cell for cells in made.values() for cell in cells}
-        fitted = {method for method, _ in covered}
+        evaluated = {method for method, _ in covered}
         left: dict[str, list[str]] = {}
         for method, unknown in wanted:
             if (method, unknown) not in covered:
@@ -144,9 +144,13 @@ class NetworkJobs:
         for method, sets in left.items():
             together.setdefault(tuple(sets), []).append(method)
         for lacking, methods in together.items():
-            again = "; what they fit is fitted again: no fit is kept" if fitted & set(methods) else ""
-            say(f"study: {self.name}: evaluate {', '.join(methods)} on {', '.join(lacking)}{again}")
-            run(self._evaluation(list(lacking), methods, join(self.folder, self._free_name())))
+            config = self._evaluation(list(lacking), methods, join(self.folder, self._free_name()))
+            plan = make_plan(config)
+            earlier = look_back(config, plan, join(self._config.out, WORK, KEPT, self.name), self.folder)
+            again = ", ".join(method for method in earlier.fitted_again() if method in evaluated)
+            remark = f"; fitted again: {again}" if again else ""
+            say(f"study: {self.name}: evaluate {', '.join(methods)} on {', '.join(lacking)}{remark}")
+            run_plan(config, plan, earlier)
 
     def cells(self) -> list[Pair]:
         """The methods and sets that the study asks for; of ``all``, the methods that the network allows."""

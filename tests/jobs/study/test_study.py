@@ -145,8 +145,7 @@ def test_a_network_a_set_and_a_method_more_compute_only_that(
     three = {name: stores_of(world / name, sets) for name in two}
     run(settings(world, three, methods=["ghost", "msp", "maxlogit", "energy"], **out))
     said = _jobs(capsys.readouterr().err)
-    again = "what they fit is fitted again: no fit is kept"
-    assert said == [f"{name}: evaluate ghost, msp, maxlogit, energy on third; {again}" for name in two]
+    assert said == [f"{name}: evaluate ghost, msp, maxlogit, energy on third" for name in two]
     found = pq.read_table(tmp_path / "study" / "results.parquet").to_pandas()
     whole = _evaluated_alone(world, tmp_path / "alone", "alpha", ("ghost", "msp", "maxlogit", "energy"), sets)
     for result in whole["results"]:
