@@ -82,8 +82,8 @@ class Reader(Protocol):
     def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
         """The images of a part, in order, a bounded number at a time.
 
-        The same part always gives the same rows. With `bodies`, a format whose images lie beside each other in a
-        shard reads them in the same pass; a label that stands far from its image may then be left out.
+        The same part always gives the same rows. With `bodies`, a format whose images are adjacent in a shard reads
+        them in the same pass; a label that is far from its image may then be missing.
         """
         ...
 
@@ -116,13 +116,13 @@ class Source:
     parts: list[Part]
     reader: Reader
     seen: Seen
-    fingerprint: str | None  # SHA-256 of names and sizes, the same on every machine; None where only listing tells
+    fingerprint: str | None  # SHA-256 of names and sizes, the same on every machine; None if only listing tells
     class_names: list[str] | None = None  # folders: the subfolders, sorted; Parquet: from its metadata
     keys_may_repeat: bool = False  # from part to part
 
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
-    """A whole file; OSError where that does not work."""
+    """The content of a file; OSError if it cannot be read."""
 
     def read() -> bytes:
         with filesystem.open_input_file(path) as handle:
@@ -147,7 +147,7 @@ class FileReader:
 
 
 def read_error(error: BaseException) -> str:
-    """Why a file could not be read, without the machine's own paths where the reason is an ordinary one."""
+    """Why a file could not be read; for common reasons, without the machine's own paths."""
     if isinstance(error, FileNotFoundError):
         return "does not exist"
     if isinstance(error, PermissionError):
@@ -207,7 +207,7 @@ def _digest_lines(digest: Any, lines: pa.Array | pa.ChunkedArray) -> None:
 
 
 def require_distinct(keys: pa.Array | pa.ChunkedArray, uri: str) -> None:
-    """Refuse a source in which two images have one key: they could not both be in a store."""
+    """Refuse a source in which two images have the same key: they could not both be in a store."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return
     counts = pc.value_counts(keys)

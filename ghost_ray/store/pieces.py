@@ -79,7 +79,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 @contextlib.contextmanager
 def open_parquet(where: str) -> Iterator[tuple[pq.ParquetFile, pa.NativeFile]]:
-    """A Parquet file, and the bytes it is read from, opened the way its place reads fastest."""
+    """A Parquet file and its byte source, opened in the fastest way for its place."""
     filesystem, path = resolve(where)
     local = isinstance(filesystem, fs.LocalFileSystem)
     with contextlib.ExitStack() as opened:
