@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML file: every word escaped, every script hashed into the page's policy."""
+"""A document as one self-contained HTML file: all text is escaped, every script is hashed into the page's policy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def safe_json(value: Any) -> str:
 
 
 def content_policy(scripts: list[str]) -> str:
-    """A content security policy under which nothing is fetched and no script runs but the page's own."""
+    """A content security policy that loads nothing and runs only the page's own scripts."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
