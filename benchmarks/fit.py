@@ -1,4 +1,4 @@
-"""The whole fit of a store, held against reading it, and against one boolean mask a class on the whole array.
+"""The whole fit of a store, compared with reading it, and with one boolean mask per class on the whole array.
 
     python benchmarks/fit.py STORE
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def class_masks(uri: str) -> float:
-    """Seconds to read the store into one array and take mean and std under a boolean mask a class."""
+    """Seconds to read the store into one array and compute mean and std with one boolean mask per class."""
     store = Store.open(uri)
     start = time.perf_counter()
     embedding = np.empty((store.rows, store.dimensions), np.float32)

@@ -1,4 +1,4 @@
-"""Very many classes: the memory of fit, audit and report, at more than one number of rows, on which it must not depend.
+"""Very many classes: the memory of fit, audit and report, which must not depend on the number of rows.
 
     python benchmarks/many_classes.py [--classes 21841] [--dimensions 1280] [--per-class 40] [--fewer 4]
 

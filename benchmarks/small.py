@@ -1,4 +1,4 @@
-"""What a person waits for on one machine: importing, evaluating, extracting a few images, and ten lines on arrays.
+"""Waiting times on one machine: importing, evaluating, extracting a few images, and ten lines on arrays.
 
     python benchmarks/small.py [--rows 50000] [--dimensions 1280] [--classes 1000] [--images 500]
 
