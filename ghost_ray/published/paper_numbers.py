@@ -98,7 +98,7 @@ def find(
 
 
 def lookup(network: str, unknown: str, method: str, metric: str, table: str | None = None) -> Published | None:
-    """The number to compare with, or None where the paper has none.
+    """The number to compare with, or None if the paper has none.
 
     Parameters
     ----------
