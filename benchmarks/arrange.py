@@ -132,7 +132,7 @@ def with_ray_data(inputs: list[str], folder: Path, limit: float) -> float | None
 
 
 def sort(to: Connection, address: str, inputs: list[str], out: str) -> None:
-    """The sort, in a process of its own, so that it can be ended."""
+    """The sort, in a separate process, so that it can be stopped."""
     import ray
 
     ray.init(address=address, log_to_driver=False)

@@ -28,7 +28,7 @@ def main() -> None:
     for _ in range(options.repeats):
         reads.append(read_and_sort(store, options.cores, sort=False).read)
         jobs.append(run_job("fit", options.store, *cores).seconds)
-    # In a process of its own, whose memory is given back.
+    # In a separate process, so that its memory is released.
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         masks = pool.apply(class_masks, (options.store,))
     print(

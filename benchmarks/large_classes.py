@@ -46,7 +46,7 @@ print(json.dumps({
 
 
 def audited(store: str, out: str, how: str) -> dict[str, Any]:
-    """An audit in a process of its own; ``how``: sample or whole."""
+    """An audit in a separate process; ``how``: sample or whole."""
     command = [sys.executable, "-c", AUDIT, store, out, how]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found

@@ -2,10 +2,10 @@
 
     python benchmarks/object_store.py [--delay 0.03] [--devices 8] [--wait 1.0] [--blocks 6]
 
-An S3 endpoint on loopback, in a process of its own, answers every request after ``delay`` seconds. WebDataset shards
-are read from it and blocks are written to it by the job's own stream; devices are simulated as in ``scale.py``, 64
-images per second each by default. Prints one JSON object: ``requests_per_block`` by kind, between the first block and
-the last, and ``busy``, the share of the time that the devices were busy.
+An S3 endpoint on loopback, in a separate process, answers every request after ``delay`` seconds. WebDataset shards are
+read from it and blocks are written to it by the job's own stream; devices are simulated as in ``scale.py``, 64 images
+per second each by default. Prints one JSON object: ``requests_per_block`` by kind, between the first block and the
+last, and ``busy``, the share of the time that the devices were busy.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def paired_test(rival: npt.ArrayLike, reference: npt.ArrayLike, share: float = 0
         sets of new rows would: the variance of their mean is v·(1/J + f/(1−f)), of which the second part is that
         of the whole set and does not shrink with more draws (after Nadeau and Bengio, 2003). At 0 it is the plain test.
 
-    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not. A NaN stands for a
-    draw on which the metric is not defined: p is 1.
+    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not. A NaN means that
+    the metric is not defined on a draw: p is 1.
     """
     from scipy.special import stdtr  # Student's distribution; scipy.stats, which calls it, takes a second to import
 

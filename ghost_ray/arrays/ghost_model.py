@@ -76,7 +76,7 @@ class Ghost:
         self.class_names = class_names
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters, as scikit-learn asks for them."""
+        """The constructor's parameters, as scikit-learn requires."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store made by ``extract`` or ``import``; its rows are read when they are asked for.
+    """A store made by ``extract`` or ``import``; its rows are read on demand.
 
     >>> store = ghost_ray.open_store("stores/train")             # doctest: +SKIP
     >>> model = ghost_ray.fit(*store.arrays())                   # doctest: +SKIP

@@ -35,7 +35,7 @@ class LookedAt:
 
 
 def of_set(looked_at: LookedAt, *, negative_top_logits: bool = True) -> list[str]:
-    """Everything that can be noticed in one set by itself."""
+    """All checks of a single set."""
     sample = looked_at.sample
     notes = of_labels(looked_at.label, looked_at.pred, looked_at.classes, looked_at.class_names)
     odd: list[str] = []

@@ -22,7 +22,7 @@ _COUNT_SECONDS = 2.0  # after which the CPUs of a cluster are counted again
 
 
 class Engine(Protocol):
-    """Runs functions elsewhere. A handle stands for a result to come; handles and ``put`` values may be arguments."""
+    """Runs functions elsewhere. A handle represents a future result; handles and ``put`` values may be arguments."""
 
     @property
     def workers(self) -> int:
@@ -44,7 +44,7 @@ class Engine(Protocol):
         """Wait for a result, or raise what its task raised."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """What holds while tasks are under way."""
+        """The context in which tasks run."""
 
 
 def as_task(function: Callable[..., Any], *, num_cpus: float = TASK_CPUS, memory: float = 0) -> Any:

@@ -86,7 +86,7 @@ def clustered(store: Store, folder: str) -> Store:
 
 @dataclass(frozen=True)
 class _Target:
-    """What every task of a shuffle is told."""
+    """The arguments of every task of a shuffle."""
 
     buckets: Buckets
     folder: str

@@ -111,7 +111,7 @@ def map_merge(
 
     ``merge(results)``, which may empty its list as it goes, always sees the same neighbours in the same order, so the
     result does not depend on the number of workers or on which finishes first. Results are merged as they arrive: about
-    one window of them exists at a time. ``done`` is told of each item in order.
+    one window of them exists at a time. ``done`` is called for each item in order.
     """
     engine = current_engine()
     references = [engine.put(value) for value in shared]

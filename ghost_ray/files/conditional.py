@@ -121,7 +121,7 @@ def _held(path: str) -> Iterator[None]:
 
 
 def _store_of(uri: str) -> tuple[ObjectStore, str]:
-    """The bucket of a place as obstore opens it, with what pyarrow was told about it, and the path in it."""
+    """The bucket of a place as obstore opens it, with pyarrow's settings for it, and the path in it."""
     from obstore.store import AzureStore, GCSStore, S3Store
 
     filesystem, path = resolve(uri)

@@ -24,7 +24,7 @@ _VERSION_FIELDS = ("etag", "content-md5", "generation", "last-modified")
 def version_of(uri: str, field: str) -> str:
     """A string that changes whenever the remote file changes; its content is not downloaded.
 
-    Made of its size, the time of its last change and, where the store tells it, its ETag.
+    Made of its size, the time of its last change and, if the store gives it, its ETag.
     """
     with reaching(uri, field):
         filesystem, path = resolve(uri, field)

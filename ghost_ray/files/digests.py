@@ -140,7 +140,7 @@ def _wrong_size(name: str, size: int | None, digest: Digest) -> Damage | None:
 def wrong_digests(folder: str, digests: Digests, done: Callable[[Digest], None] = lambda digest: None) -> list[Damage]:
     """The files that are missing, of another size or with other bytes; reads all of them.
 
-    ``done`` is told of each file that was read.
+    ``done`` is called for each file that was read.
     """
     damages = wrong_sizes(folder, digests)
     missing = {damage.file for damage in damages}

@@ -38,7 +38,7 @@ def digest(value: Any) -> str:
 
 @contextlib.contextmanager
 def named(section: str) -> Iterator[None]:
-    """Say in which section of the file a wrong setting stands."""
+    """Name the section of the file in errors about its settings."""
     try:
         yield
     except InputError as error:

@@ -51,7 +51,7 @@ class Loaded:
     version: str | None  # None if `uri` is a model and not a registry
     model: Model
     threshold: float | None  # accept scores at or above; None if none was chosen
-    wanted: str | None = None  # the label, or the version, that was asked for
+    wanted: str | None = None  # the label, or the version, that was requested
     _trouble: _Trouble = field(default_factory=_Trouble, repr=False)
 
     @property

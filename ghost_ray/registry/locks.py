@@ -63,7 +63,7 @@ def hold(root: str, name: str, *, wait: float = 0.0, job: str = "") -> Iterator[
     wait : float
         Seconds to wait before raising :class:`Busy`.
     job : str
-        What others are told of the holder, beside host, process and time.
+        What others see of the holder, beside host, process and time.
     """
     about = Holder(host=socket.gethostname(), pid=os.getpid(), machine=_machine(), since=now(), job=job)
     lock = _FileLock(root, name) if is_local(root) else _Lease(root, name)

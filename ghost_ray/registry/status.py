@@ -32,7 +32,7 @@ class Current(Brief):
     """The version that serves."""
 
     promoted: str
-    age_seconds: int | None  # since it became current; None if that lies in the future
+    age_seconds: int | None  # since it became current; None if that is in the future
     confirmed: str  # when a refit last found it up to date, or it became current
     confirmed_seconds: int | None
 
@@ -57,7 +57,7 @@ def status(config: StatusConfig) -> StatusResult:
     Raises
     ------
     GateFailed
-        With ``check``, where something is wrong; the result stands.
+        With ``check``, if something is wrong; the result is still valid.
     """
     root = config.root
     pointer, trouble = pointer_of(root)

@@ -17,7 +17,7 @@ from ghost_ray.report.look import Look, look_of
 SeriesKind = Literal["line", "steps", "points", "bar", "band"]
 # Numbers or words along a series.
 Values = Sequence[Any] | np.ndarray
-# Named styles stand apart from the numbered ones, which give each method its colour, dash and marker.
+# Named styles differ from the numbered ones, which give each method its colour, dash and marker.
 State = Literal["complete", "unfinished", "damaged"]
 Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
 
@@ -83,7 +83,7 @@ class Chart:
     x: Axis
     y: Axis
     series: Sequence[Series]
-    horizontal: bool = False  # bars lie
+    horizontal: bool = False  # horizontal bars
     height: int = 340
     # A chart with the same series as another (a logarithmic view) refers to it instead of repeating them.
     series_of: str | None = None
@@ -183,7 +183,7 @@ class ClassTable:
     accuracy: Sequence[float | None]
     # unknown set → method → measure → one value per class
     measures: dict[str, dict[str, dict[str, list[float | None]]]]
-    methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the first is the one others stand beside
+    methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the others are compared with the first
 
     kind = "classes"
 

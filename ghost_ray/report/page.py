@@ -52,7 +52,7 @@ def page_data(document: Document) -> dict[str, Any]:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that can stand inside a script element whatever the strings in it say."""
+    """JSON that is safe inside a script element, whatever strings it holds."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate(
         {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}

@@ -182,7 +182,7 @@ def _split(method: str) -> tuple[str, list[str]]:
 
 
 def _values(name: str, kind: type[Scorer], given: list[str]) -> dict[str, Any]:
-    """Options from text, each as the type that the constructor asks for."""
+    """Options from text, each as the type that the constructor requires."""
     hints = get_type_hints(kind.__init__)
     values: dict[str, Any] = {}
     for part in given:

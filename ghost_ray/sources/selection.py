@@ -115,7 +115,7 @@ def select(items: pa.Table, limit: int | None = None, per_class: int | None = No
 
 
 def _classes(items: pa.Table) -> tuple[list[str | None], np.ndarray]:
-    """The labels there are, and for each row the number of its own."""
+    """The distinct labels, and for each row the index of its label."""
     labels = items["label"].combine_chunks()
     if not pa.types.is_dictionary(labels.type):
         labels = labels.dictionary_encode()

@@ -56,7 +56,7 @@ class StoreManifest(Manifest):
     has_head: bool = True
     failures: int = Field(0, ge=0)
     seconds: dict[str, float] = {}
-    batch_size: int | None = None  # of the forward passes: smaller than asked for where that did not fit into memory
+    batch_size: int | None = None  # of the forward passes: smaller than requested if that did not fit into memory
 
     def row_names(self) -> list[str]:
         """The names of the files below ``rows/`` whose digests were recorded."""

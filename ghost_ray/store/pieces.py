@@ -28,7 +28,7 @@ class Piece:
 
 
 def cut(files: Iterable[RowFile], row_bytes: int, target_bytes: int) -> Iterator[Piece]:
-    """Pieces of about ``target_bytes`` each, in the files' order; 0 gives every row group by itself."""
+    """Pieces of about ``target_bytes`` each, in the files' order; 0 gives one piece per row group."""
     for file in files:
         start, rows = 0, 0
         for index, group in enumerate(file.groups):

@@ -130,7 +130,7 @@ class Store:
         return [p for p in cut(self.files, self._row_bytes, 0) if p.first_label <= label <= p.last_label]
 
     def split(self, piece: Piece) -> list[Piece]:
-        """The row groups of a piece, each as a piece of its own."""
+        """The row groups of a piece, each as a separate piece."""
         groups = self._file(piece.file).groups
         return [
             Piece(piece.file, (at,), groups[at].rows, groups[at].first_label, groups[at].last_label)

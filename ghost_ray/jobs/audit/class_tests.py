@@ -50,7 +50,7 @@ class RangeTests:
 
     @classmethod
     def untested(cls, first: int, stop: int, dimensions: int) -> RangeTests:
-        """The classes first, …, stop − 1 as they stand without a single sample."""
+        """The classes first, …, stop − 1 without any sample."""
         count = stop - first
         return cls(
             np.arange(first, stop, dtype=np.int32),

@@ -2,7 +2,7 @@
 
 plan       what there is to do, and everything that can be refused before a cluster is touched
 portions   the parts of the source, small ones grouped: the unit of listing, recording and checking
-census     what only listing all of them tells
+census     facts that need a complete listing
 recipe     how a network is built, wherever it runs
 pool       how many embedding actors, and what each task reserves
 list_stage             portions → blocks of images that are left to do

@@ -113,5 +113,5 @@ class Decode:
 
 
 def _are_separate(items: pa.Table) -> bool:
-    """Whether every image is a file of its own, to be asked for by itself."""
+    """Whether every image is a separate file, which needs its own request."""
     return bool(len(items["file"].unique()) == items.num_rows)

@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def data(self) -> Data:
-        """Where the images are; the fingerprint is None if only listing every part tells."""
+        """Where the images are; the fingerprint is None if it needs a complete listing."""
         source = self.source
         return Data(uri=redact(source.uri), kind=source.kind, fingerprint=source.fingerprint)
 

@@ -101,7 +101,7 @@ def end_kept_template() -> None:
 
 
 class RunningNetwork:
-    """A network in a process of its own. :meth:`run` may be called by several threads at a time.
+    """A network in a separate process. :meth:`run` may be called by several threads at a time.
 
     Parameters
     ----------

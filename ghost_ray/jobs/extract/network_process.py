@@ -169,7 +169,7 @@ def _load(task: Task) -> Batches:
     from ghost_ray.backbone.devices import reserved_device
     from ghost_ray.jobs.extract.forward import Batches
 
-    # Ray tells OpenMP to use one thread in whatever reserves at most one CPU.
+    # Ray limits OpenMP to one thread in every task that reserves at most one CPU.
     torch.set_num_threads(task.threads)
     warnings.filterwarnings("ignore", message=".*not writable.*")
     backbone = task.recipe.load(reserved_device(task.gpus))

@@ -17,7 +17,7 @@ _CPU_ACTORS_SHARE = 0.4  # of all CPUs: the actors' reservation must leave room 
 _DECODE_CPUS = 0.97  # of a core, which is left the rest for writing
 _WORTH_SECONDS = 10.0  # of work, below which a second actor takes longer to start than it saves
 _PROCESS_BYTES = 512 << 20  # of an actor before it holds a network
-_COPIES = 2  # of the weights: those loaded and those being read, or what a batch becomes on its way
+_COPIES = 2  # of the weights: those loaded and those being read, or the intermediate results of a batch
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def run(config: RefitConfig) -> RefitResult:
     GateFailed
         If a version was made and a gate refused it; the current one stays.
     Busy
-        If another refit is at work on the same registry.
+        If another refit is working on the same registry.
     """
     require_lasting(config.registry, "registry")
     log = Log()

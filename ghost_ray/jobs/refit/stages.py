@@ -179,7 +179,7 @@ class Stages:
                 run(EvaluateConfig(out=place, overwrite=True, **stores, **options))
 
     def _choose_threshold(self) -> str | None:
-        """Store the threshold that keeps the share of knowns asked for; says why where there is none."""
+        """Store the threshold that keeps the requested share of knowns; returns why if there is none."""
         place = join(self._folder, "model")
         if self._config.accept_known is None or kind_of(join(place, THRESHOLDS)) == "file":
             return None

@@ -113,7 +113,7 @@ def network_blocks(cells: Cells, network: NetworkFindings, scores: NetworkScores
             rows += [_row(unknown, one) for one in curves]
     if not rows:
         return []
-    # In tabs of their own: the charts of a panel share one legend.
+    # In separate tabs: the charts of a panel share one legend.
     intro = "One tab per unknown set. Drag to zoom, double-click to reset, click a name to hide its curve."
     tabs = [
         Tabs(f"{identity}-curves", "OSCR", intro, areas),

@@ -40,14 +40,14 @@ class Panel:
     columns: Sequence[str]
     rows: Sequence[tuple[Sequence[str], Sequence[Box]]]
     groups: Sequence[tuple[str, int]] = ()
-    legend: Sequence[Metric] = ()  # what stands in each cell
+    legend: Sequence[Metric] = ()  # the metrics in each cell
     block: int = 0  # rows that belong together, with a line after them
     network: str = ""  # the one that it is about, where it is about one
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table of the paper's kind; ``pairs``: panels stand two beside each other."""
+    """One table of the paper's kind; ``pairs``: panels are shown in pairs side by side."""
 
     name: str
     title: str

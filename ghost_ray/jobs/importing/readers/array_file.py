@@ -25,7 +25,7 @@ class Entry:
     """One array of a file. ``load`` maps it, or copies it to where it can be mapped."""
 
     name: str  # empty where the file holds nothing else
-    shape: tuple[int | None, ...]  # None if only reading tells
+    shape: tuple[int | None, ...]  # None if unknown before reading
     dtype: str  # as the file calls it
     load: Callable[[], np.ndarray]
 
