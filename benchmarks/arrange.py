@@ -1,10 +1,10 @@
-"""Bringing the rows of a class together, held against Ray Data's own sort of the same rows on the same cluster.
+"""Sorting rows by class, compared with Ray Data's own sort of the same rows on the same cluster.
 
     python benchmarks/arrange.py [--rows 14200000] [--classes 21841] [--dimensions 64] [--skip-ray-data] [--limit 300]
 
-Writes blocks as an extraction leaves them, once as class folders give them (a label a block) and once as shuffled
+Writes blocks as an extraction leaves them, once as class folders give them (one label per block) and once as shuffled
 shards do (all labels in every block), starts a local Ray and arranges each into a store's files. Prints one JSON
-object; of each kind ``seconds``, ``driver_mib`` (the largest resident set of this process, imports included) and
+object; for each kind ``seconds``, ``driver_mib`` (the largest resident set of this process, imports included) and
 ``task_mib`` (the largest of a worker, without pages of files, which the kernel takes back when it needs them), beside
 ``reserved_mib``, what a task asks Ray for. ``ray_data_seconds`` is ``read_parquet().sort().write_parquet()``, which
 neither drops repeated keys nor ends row groups at class borders; null where it was not done within ``--limit`` seconds.
@@ -116,7 +116,7 @@ def measure(inputs: list[str], folder: Path, rows: int, classes: int, dimensions
 
 
 def with_ray_data(inputs: list[str], folder: Path, limit: float) -> float | None:
-    """Seconds of Ray Data's sort of the same blocks into files; None where it takes longer than ``limit``."""
+    """Seconds of Ray Data's sort of the same blocks into files; None if it takes longer than ``limit``."""
     import ray
 
     out, address = folder / "sorted", ray.get_runtime_context().gcs_address
@@ -132,7 +132,7 @@ def with_ray_data(inputs: list[str], folder: Path, limit: float) -> float | None
 
 
 def sort(to: Connection, address: str, inputs: list[str], out: str) -> None:
-    """The sort, in a process of its own, so that it can be ended."""
+    """The sort, in a separate process, so that it can be stopped."""
     import ray
 
     ray.init(address=address, log_to_driver=False)

@@ -1,4 +1,4 @@
-"""The whole audit of a store, held against reading and sorting the same numbers on the same cores.
+"""The whole audit of a store, compared with reading and sorting the same numbers on the same cores.
 
     python benchmarks/audit.py STORE
 

@@ -39,7 +39,7 @@ def best_of(sides: dict[str, Callable[[], object]], rounds: int, clock: Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet50", help="timm name")
-    parser.add_argument("--batch", type=int, default=8, help="images a forward pass")
+    parser.add_argument("--batch", type=int, default=8, help="images per forward pass")
     parser.add_argument("--rounds", type=int, default=10, help="runs of each side; the best counts")
     options = parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Cores that are only counted, and the log of what each device and each core was at.
+"""Simulated cores, and the log of what each device and each core was doing.
 
 Nothing here imports torch: the workers that decode import this module, and many of them share one machine's memory.
 """
@@ -20,12 +20,12 @@ from ghost_ray.jobs.extract.pixels import Preprocessing
 if TYPE_CHECKING:
     import torch
 
-LOG = "GHOST_RAY_SIMULATED_LOG"  # a folder, for what each device and each core was at, and when
-DIMENSIONS = 1280  # of a ViT-H, so that what is moved and written is no smaller than in earnest
+LOG = "GHOST_RAY_SIMULATED_LOG"  # a folder for the log of what each device and each core was doing, and when
+DIMENSIONS = 1280  # of a ViT-H, so that the data moved and written is no smaller than in a real run
 
 
 def note(what: str, start: float, images: int, block: str = "-") -> None:
-    """Write down that this process was at ``what`` from ``start`` until now, for a ``block``."""
+    """Log that this process was doing ``what`` from ``start`` until now, for a ``block``."""
     if LOG in os.environ:
         _lines(f"{os.environ[LOG]}/{what}-{os.getpid()}").write(f"{start} {time.time()} {images} {block}\n")
 
@@ -37,7 +37,7 @@ def _lines(path: str) -> TextIO:
 
 @dataclass(frozen=True)
 class SimulatedCores(Preprocessing):
-    """A picture of 224×224 pixels takes ``seconds`` of a core that is only counted, and next to none of a real one."""
+    """An image of 224×224 pixels takes ``seconds`` of a simulated core, and almost none of a real one."""
 
     seconds: float = 0.0
 
@@ -52,7 +52,7 @@ class SimulatedCores(Preprocessing):
 
 
 def simulated_cores(seconds: float) -> Preprocessing:
-    """The preprocessing of pictures for ``tiny:device``, on cores that are only counted."""
+    """The preprocessing of images for ``tiny:device``, on simulated cores."""
     return SimulatedCores(_nothing, (224, 224, 3), (0.0,) * 3, (1.0,) * 3, seconds)
 
 

@@ -1,4 +1,4 @@
-"""Which processes of a run the CPU time goes to, while it is in full swing."""
+"""Which processes of a run use the CPU time, while all of them are busy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY = 0.5  # seconds
 
 
 class CpuWatch:
-    """Looks at the CPU seconds of this process and all below it, now and then, until the block ends."""
+    """Samples the CPU seconds of this process and all its descendants until the block ends."""
 
     def __init__(self) -> None:
         self._looks: list[tuple[float, Counter[str]]] = []
@@ -31,7 +31,7 @@ class CpuWatch:
         self._thread.join()
 
     def between(self, start: float, end: float) -> dict[str, float]:
-        """CPU seconds of each kind of process between two moments, as near as there were looks."""
+        """CPU seconds of each kind of process between two moments, from the nearest samples."""
         looks = [look for look in self._looks if start <= look[0] <= end]
         if len(looks) < 2:
             return {}
@@ -40,7 +40,7 @@ class CpuWatch:
         return {kind: (last[kind] - first[kind]) * share for kind in sorted(last)}
 
     def _look(self) -> None:
-        # Of a process that has ended, what it took stays counted.
+        # The time of a process that has ended still counts.
         seen: dict[psutil.Process, tuple[str, float]] = {}
         while not self._stop.wait(_EVERY):
             for process in _family():

@@ -3,7 +3,7 @@
     python benchmarks/evaluate.py [--methods all] [--rows 50000] [--training 100000] [--dimensions 1280]
 
 Arrays are made up in memory: class Gaussians, and unknowns between them. Each method scores `rows` knowns and `rows`
-unknowns in pieces, a piece a core as the job does, and all metrics are computed. Prints one JSON object:
+unknowns in pieces, one per core as the job does, and all metrics are computed. Prints one JSON object:
 
 seconds             by method, scores and metrics
 fit_seconds         by method, in one process
@@ -83,7 +83,7 @@ def fresh(batches: list[Rows]) -> list[Rows]:
 
 
 def score_all(scorer: Scorer, batches: list[Rows]) -> np.ndarray:
-    """Scores of all pieces, a piece a core; faiss puts all cores on one piece by itself."""
+    """Scores of all pieces, one per core; faiss itself uses all cores for one piece."""
     if scorer.name == "knn":
         return np.concatenate([scorer.score(batch) for batch in batches])
     with ThreadPoolExecutor(os.cpu_count()) as pool, threadpool_limits(1):
@@ -102,7 +102,7 @@ def evaluate(scorer: Scorer, known: list[Rows], unknown: list[Rows]) -> dict[str
 
 
 def fit_together(methods: tuple[str, ...], training: list[Rows], head: Head) -> list[Scorer]:
-    """Fit as the job does: a piece a core, each read once a pass for all methods, the states merged in order."""
+    """Fit as the job does: one piece per core, each read once per pass for all methods, the states merged in order."""
     fitted = [scorers.create(method).bind(*head.weight.shape, head) for method in methods]
     for pass_index in range(max(scorer.passes for scorer in fitted)):
         taking_part = [scorer for scorer in fitted if scorer.passes > pass_index]

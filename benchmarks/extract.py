@@ -2,8 +2,8 @@
 
     python benchmarks/extract.py [--images 1024] [--model resnet18] [--rounds 3]
 
-Both sides run alternately in one process; each rate is the best of its rounds, in steady state: what is done before
-every worker has finished its first share is not counted. Prints one JSON object.
+Both sides run alternately in one process; each rate is the best of its rounds, in steady state: work before every
+worker has finished its first share is not counted. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
         plain, ours = [], []
         plan = make_plan(config)
         for round_ in range(options.rounds):
-            # As many loader processes as serve it best: more of them take the cores from the network.
+            # The best number of loader processes: more of them take cores from the network.
             plain += [plain_rate(model, config, workers) for workers in (1, cores)]
             with ray_session(config):
                 ours.append(our_rate(plan, config, f"{folder}/{round_}"))
@@ -92,7 +92,7 @@ def write_images(root: Path, count: int) -> None:
 
 @torch.inference_mode()
 def plain_rate(model: torch.nn.Module, config: ExtractConfig, workers: int) -> float:
-    """Images a second of the loop anyone would write."""
+    """Images per second of a straightforward loop."""
     model = model.eval().to(memory_format=torch.channels_last)
     torch.set_num_threads(config.num_cpus or 1)
     transform = create_transform(**resolve_model_data_config(model), is_training=False)
@@ -109,7 +109,7 @@ def plain_rate(model: torch.nn.Module, config: ExtractConfig, workers: int) -> f
 
 
 def our_rate(plan: Plan, config: ExtractConfig, staging: str) -> float:
-    """Images a second of the job's own stream, from when each block was written."""
+    """Images per second of the job's own stream, from the times at which blocks were written."""
     rows = rows_per_block(plan.images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
     pool = plan_pool(config, plan.demand, plan.images, rows, may_grow=False)
     todo, _ = left_to_do(plan.portions, staging, again=True)

@@ -1,4 +1,4 @@
-"""The whole fit of a store, held against reading it, and against one boolean mask a class on the whole array.
+"""The whole fit of a store, compared with reading it, and with one boolean mask per class on the whole array.
 
     python benchmarks/fit.py STORE
 
@@ -28,7 +28,7 @@ def main() -> None:
     for _ in range(options.repeats):
         reads.append(read_and_sort(store, options.cores, sort=False).read)
         jobs.append(run_job("fit", options.store, *cores).seconds)
-    # In a process of its own, whose memory is given back.
+    # In a separate process, so that its memory is released.
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         masks = pool.apply(class_masks, (options.store,))
     print(
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def class_masks(uri: str) -> float:
-    """Seconds to read the store into one array and take mean and std under a boolean mask a class."""
+    """Seconds to read the store into one array and compute mean and std with one boolean mask per class."""
     store = Store.open(uri)
     start = time.perf_counter()
     embedding = np.empty((store.rows, store.dimensions), np.float32)

@@ -1,10 +1,10 @@
-"""An audit of few classes with very many rows: what is read when their order is known, beside reading all of them.
+"""An audit of few classes with very many rows: reading only the sample, compared with reading all rows.
 
     python benchmarks/large_classes.py [--classes 20] [--per-class 200000] [--dimensions 256]
 
 Writes a store in the order of the hash that samples it, audits it as it is and again reading every row group. Prints
-one JSON object: seconds, the share of the store's bytes that were read (whatever else the process reads counts too, its
-imports for one), whether both audits came to the same tests.
+one JSON object: seconds, the share of the store's bytes that were read (including everything else that the process
+reads, such as imports), and whether both audits gave the same tests.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ print(json.dumps({
 
 
 def audited(store: str, out: str, how: str) -> dict[str, Any]:
-    """An audit in a process of its own; ``how``: sample or whole."""
+    """An audit in a separate process; ``how``: sample or whole."""
     command = [sys.executable, "-c", AUDIT, store, out, how]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found

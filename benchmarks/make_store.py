@@ -1,7 +1,7 @@
 """Write a store of known truth, ImageNet-sized if asked: which dimensions are normal is chosen, not estimated.
 
-Every dimension is of one kind for all classes; ``truth.json`` in the store names them. Rows are drawn per class
-from a seed of their own, so the same options give the same bytes on any number of processes.
+Every dimension is of one kind for all classes; ``truth.json`` in the store names them. Rows are drawn per class from a
+separate seed, so the same options give the same bytes on any number of processes.
 
     python benchmarks/make_store.py --classes 1000 --dimensions 1280 --per-class 1280 --out STORE
 """
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--dimensions", type=int, default=1280)
-    parser.add_argument("--per-class", type=int, default=1280, help="rows a class")
+    parser.add_argument("--per-class", type=int, default=1280, help="rows per class")
     parser.add_argument("--out", required=True)
     parser.add_argument("--accuracy", type=float, default=0.95, help="share of rows whose prediction is the label")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""Very many classes: the memory of fit, audit and report, at more than one number of rows, on which it must not depend.
+"""Very many classes: the memory of fit, audit and report, which must not depend on the number of rows.
 
     python benchmarks/many_classes.py [--classes 21841] [--dimensions 1280] [--per-class 40] [--fewer 4]
 
-Writes a store of made-up rows, runs the three commands on it, each in a process of its own and without a cluster, and
+Writes a store of made-up rows, runs the three commands on it, each in a separate process and without a cluster, and
 does the same with fewer rows in each class. Prints one JSON object: by rows in each class and by command ``seconds``
 and ``peak_mib``, the largest resident set of the command's process or of any that it started.
 """

@@ -3,7 +3,7 @@
     python benchmarks/many_images.py [--images 100000] [--classes 100]
 
 Runs ``ghost-ray extract`` as a user would, from its first import to its last byte, on JPEGs of 36×36 pixels in class
-folders with a network that computes next to nothing, and watches the memory of all its processes. A page shared by
+folders with a network that computes almost nothing, and watches the memory of all its processes. A page shared by
 several of them is counted once; the driver's figure is its whole resident set. Prints one JSON object;
 ``listing_seconds`` is what naming all the images takes, before the first one is read.
 """

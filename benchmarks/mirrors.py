@@ -1,6 +1,6 @@
-"""An S3 endpoint on loopback that shows a few files under very many names and answers after a while; for reading only.
+"""A read-only S3 endpoint on loopback that shows a few files under very many names and answers with a delay.
 
-Run in a process of its own, so that it does not wait for the interpreter of whoever measures.
+Run in a separate process, so that it does not share an interpreter with the benchmark.
 """
 
 from __future__ import annotations

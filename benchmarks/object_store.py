@@ -1,11 +1,11 @@
-"""Extraction from and to an object store that takes its time: how many requests, and whether devices wait for them.
+"""Extraction from and to a slow object store: how many requests, and whether devices wait for them.
 
     python benchmarks/object_store.py [--delay 0.03] [--devices 8] [--wait 1.0] [--blocks 6]
 
-An S3 endpoint on loopback, in a process of its own, answers every request after ``delay`` seconds. WebDataset shards
-are read from it and blocks are written to it by the job's own stream; devices are simulated as in ``scale.py``, 64
-images a second each by default. Prints one JSON object: ``requests_per_block`` by kind, between the first block and the
-last, and ``busy``, the share of the time that the devices were at work.
+An S3 endpoint on loopback, in a separate process, answers every request after ``delay`` seconds. WebDataset shards are
+read from it and blocks are written to it by the job's own stream; devices are simulated as in ``scale.py``, 64 images
+per second each by default. Prints one JSON object: ``requests_per_block`` by kind, between the first block and the
+last, and ``busy``, the share of the time that the devices were busy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--delay", type=float, default=0.03, help="seconds before an answer")
     parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--wait", type=float, default=1.0, help="seconds a batch takes")
+    parser.add_argument("--wait", type=float, default=1.0, help="seconds per batch")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=6, help="for each device")
     options = parser.parse_args()
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def serve(actor: Connection) -> None:
-    """An endpoint with a bucket; a number that comes is the new delay, and is answered with the requests so far."""
+    """An endpoint with a bucket; a number that it receives is the new delay; it replies with the requests so far."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from support.object_stores import ObjectStore
 

@@ -1,4 +1,4 @@
-"""How soon the first of very many images is embedded, and what the driver holds by then.
+"""How soon the first of very many images is embedded, and the driver's memory by then.
 
     python benchmarks/plan.py [--images 14200000] [--parts 1420] [--delay 0.03] [--done 500000] [--kinds webdataset …]
     python benchmarks/plan.py --to-the-end 1000000
@@ -214,7 +214,7 @@ WRITERS: dict[str, Callable[[Path, int, int], Written]] = {
 
 
 class Silent:
-    """In the place of the tally."""
+    """Replaces the tally."""
 
     def report(self, block: pa.Table, seconds: float) -> None:
         pass

@@ -2,18 +2,18 @@
 
     python benchmarks/scale.py [--devices 1 2 4 8 16] [--wait 0.5] [--batch-size 64] [--cores 32 --decode 0.1]
 
-Simulated devices: each is a logical GPU with an actor of its own in which a batch takes ``wait`` seconds and no CPU.
-By default 128 images in a second, about a ViT-H on a data-centre GPU. Simulated cores, with ``--decode``: a picture
-of 224×224 pixels takes that many seconds of one of ``cores`` logical CPUs, and next to none of a real one. Everything
-else is in earnest. The images are listed, read, decoded, sent to the actors, embedded in 1,280 dimensions and written
-by the job's own stream, in the blocks that the job itself would choose. They are small (36×36) because
-decoding photographs for 16 such devices takes about eight cores; a cluster has them, a benchmark's machine may not.
+Simulated devices: each is a logical GPU with its own actor, in which a batch takes ``wait`` seconds and no CPU. By
+default 128 images per second, about a ViT-H on a data-centre GPU. Simulated cores, with ``--decode``: an image of
+224×224 pixels takes that many seconds of one of ``cores`` logical CPUs, and almost none of a real one. Everything else
+is real. The images are listed, read, decoded, sent to the actors, embedded in 1,280 dimensions and written by the job's
+own stream, in the blocks that the job itself would choose. They are small (36×36) because decoding photographs for 16
+such devices takes about eight cores; a cluster has them, a benchmark's machine may not.
 
-What is measured: what the devices (the cores, where they are the bottleneck) finish while all of them could be at work,
-from when the last of them has begun to when there is no more to begin. A device waits where the stages before or
-after it do not keep up, and every image is in the files at the end. Prints one JSON object: ``images_per_second`` by
-number of devices; ``efficiency``, the same as a share of the smaller of the two ideals, devices × batch size / wait and
-cores / decode; ``machine_images_per_second``, what the real cores feed to devices that take no time at all, and
+Measured is the work that the devices (the cores, if they are the bottleneck) finish while all of them could be busy:
+from the start of the last of them until no new work is left. A device waits if the stages before or after it do not
+keep up, and every image is in the files at the end. Prints one JSON object: ``images_per_second`` by number of devices;
+``efficiency``, the same as a share of the smaller of the two ideals, devices × batch size / wait and cores / decode;
+``machine_images_per_second``, what the real cores feed to devices that take no time at all, and
 ``machine_cpu_ms_per_image``, which processes that takes.
 """
 
@@ -50,17 +50,17 @@ _MACHINE_IMAGES = 24_576  # to see what the real cores can feed
 
 @dataclass(frozen=True)
 class Work:
-    """What one device or core was at."""
+    """What one device or core was doing."""
 
     start: float
     end: float
     images: int
-    block: str = "-"  # of a core: the task it was at
+    block: str = "-"  # of a core: its task
 
 
 @dataclass(frozen=True)
 class Log:
-    """What was done in a run, by device and by the process that stands for a core."""
+    """The work of a run, by device and by the process that represents a core."""
 
     devices: list[list[Work]]
     cores: list[list[Work]]
@@ -69,11 +69,11 @@ class Log:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--wait", type=float, default=0.5, help="seconds a batch takes")
+    parser.add_argument("--wait", type=float, default=0.5, help="seconds per batch")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0, help="of work for each number of devices")
     parser.add_argument("--cores", type=int, default=REAL_CORES, help="logical ones")
-    parser.add_argument("--decode", type=float, default=0.0, help="seconds of a logical core a picture takes")
+    parser.add_argument("--decode", type=float, default=0.0, help="seconds of a logical core per image")
     options = parser.parse_args()
     os.environ[LOGICAL_GPUS] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def main() -> None:
         plan = make_plan(config)
         simulated = replace(plan, preprocessing=simulated_cores(options.decode)) if options.decode else plan
         rates = {}
-        with contextlib.redirect_stdout(sys.stderr):  # Ray wonders there about so many workers
+        with contextlib.redirect_stdout(sys.stderr):  # Ray warns there about so many workers
             os.environ[tiny.WAIT] = "0"
             with CpuWatch() as watch:
                 (fed,) = run(plan, config, 1, _MACHINE_IMAGES, REAL_CORES, f"{folder}/machine").devices
@@ -152,7 +152,7 @@ def run(
         ray.shutdown()
     assert sum(name.rows for name in block_names(staging)) == images
     done = {what: [_read(file) for file in log.glob(f"{what}-*")] for what in ("device", "core")}
-    # A device proves its network with a batch of two; what is not a whole batch is not work.
+    # A device checks its network with a batch of two; only whole batches count as work.
     batches = [[work for work in each if work.images == config.batch_size] for each in done["device"]]
     return Log([each for each in batches if each], done["core"])
 
@@ -163,9 +163,9 @@ def _read(file: Path) -> list[Work]:
 
 
 def steady_rate(devices: list[list[Work]], count: int) -> float:
-    """Images a second that ``count`` devices finish, from when all have begun until one has nothing to begin.
+    """Images per second of ``count`` devices, from when all have started until one has nothing left to start.
 
-    Where fewer have begun than there are, the others starved, and the whole time counts.
+    If fewer have started, the others starved, and the whole time counts.
     """
     begun = sorted(min(work.start for work in each) for each in devices)
     start = begun[count - 1] if len(begun) >= count else begun[0]
@@ -176,7 +176,7 @@ def steady_rate(devices: list[list[Work]], count: int) -> float:
 
 
 def steady_rate_of_cores(cores: list[list[Work]], count: int) -> float:
-    """Images a second that ``count`` cores decode, from when so many are at it until the last block is begun.
+    """Images per second that ``count`` cores decode, from when all are busy until the last block is started.
 
     A core is a process here, and there may be more of these than cores, one after the other.
     """
@@ -194,7 +194,7 @@ def _rate(workers: list[list[Work]], start: float, end: float) -> float:
 
 
 def _share(work: Work, start: float, end: float) -> float:
-    """How much of it lies between two moments."""
+    """The part of it between two moments."""
     length = max(work.end - work.start, 1e-9)
     return max(0.0, min(work.end, end) - max(work.start, start)) / length
 

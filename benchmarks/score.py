@@ -5,10 +5,10 @@
 Prints one JSON object with the best seconds of each side and how many times faster the kernel is:
 
 vs_class_loop          than the way of the authors' published code (github.com/Vastlab/GHOST, `norm` and `ReScore`),
-                       written anew with what it does: torch in float32 on all cores, a mask for each class, γ into a
-                       zero-filled matrix of rows × classes, out of it by a second loop over classes. Left out in its
-                       favour: the argmax over all logits, the Pareto distribution, and a search of the whole matrix for
-                       NaN and infinity in every round of the loop
+                       reimplemented: torch in float32 on all cores, a mask for each class, γ into a zero-filled matrix
+                       of rows × classes, out of it by a second loop over classes. Left out in its favour: the argmax
+                       over all logits, the Pareto distribution, and a search of the whole matrix for NaN and infinity
+                       in every round of the loop
 vs_published_loop      the same with that search, reckoned from the time of one round's
 vs_bare_class_loop     than a class loop with nothing but the mask and the formula, in float64 as the kernel
 vs_float32_class_loop  the same in float32, with two digits fewer
@@ -63,7 +63,7 @@ class Samples:
         return self.logits[np.arange(len(self.pred)), self.pred]
 
     def bare_loop(self, dtype: type[np.floating[Any]]) -> NDArray[Any]:
-        """γ by the formula, a class after the other."""
+        """γ by the formula, one class after the other."""
         top_logit, score = self.top_logit, np.empty(len(self.x), dtype)
         mean, std = self.model.mean.astype(dtype, copy=False), self.model.std.astype(dtype, copy=False)
         for k in range(len(mean)):

@@ -2,10 +2,10 @@
 
     python benchmarks/shapiro.py [--dimensions 1280] [--rounds 15]
 
-Prints one JSON object. For each n: microseconds a test of every side, `vs_scipy_loop` and `vs_scipy_axis` (how many
-times faster than a loop over `scipy.stats.shapiro`, and than its call with `axis=0`), and `vs_sort` (the kernel's
-time as a multiple of `np.sort` along the rows of the same data, transposed and contiguous beforehand, which is the
-fastest way to sort it). The same three numbers of n = 1300 stand at the top level.
+Prints one JSON object. For each n: microseconds per test of every side, `vs_scipy_loop` and `vs_scipy_axis` (how many
+times faster than a loop over `scipy.stats.shapiro`, and than its call with `axis=0`), and `vs_sort` (the kernel's time
+as a multiple of `np.sort` along the rows of the same data, transposed and contiguous beforehand, which is the fastest
+way to sort it). The same three numbers for n = 1300 are at the top level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scipy import stats
 
 from ghost_ray.normality import shapiro_wilk
 
-LOOP_COLUMNS = 64  # the loop costs the same for every column, so a few of them tell
+LOOP_COLUMNS = 64  # the loop costs the same for every column, so a few of them are enough
 
 
 def best_seconds(sides: dict[str, tuple[Callable[[], object], int]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the benchmarks of the jobs share: the job as users start it, and the reading and sorting it is held against."""
+"""Common code of the job benchmarks: the job as users start it, and the reading and sorting it is compared with."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def run_job(command: str, store: str, *options: str, watch_memory: bool = False)
 def run_command(words: Sequence[str], *, watch_memory: bool) -> Job:
     """Run ``ghost-ray WORDS``.
 
-    Memory is watched only when asked, in a run of its own: looking costs time. A page shared by several processes
-    is counted once (the kernel's proportional set size); the driver's figure is its whole resident set.
+    Memory is watched only on request, in a separate run, because sampling costs time. A page shared by several
+    processes is counted once (the kernel's proportional set size); the driver's figure is its whole resident set.
     """
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as said:
@@ -94,7 +94,7 @@ class Limit:
 
 
 def read_and_sort(store: Store, cores: int, *, sort: bool = True) -> Limit:
-    """Read every embedding with pyarrow, file by file, and ``np.sort`` each class's columns; a process a core."""
+    """Read every embedding with pyarrow, file by file, and ``np.sort`` each class's columns; one process per core."""
     paths = [os.path.join(store.uri, "rows", file.name) for file in store.files]
     groups = [[group.rows for group in file.groups] for file in store.files]
     with multiprocessing.get_context("spawn").Pool(cores) as pool:

@@ -1,9 +1,8 @@
-"""What a person waits for on one machine: importing, evaluating, extracting a few images, and ten lines on arrays.
+"""Waiting times on one machine: importing, evaluating, extracting a few images, and ten lines on arrays.
 
     python benchmarks/small.py [--rows 50000] [--dimensions 1280] [--classes 1000] [--images 500]
 
-Every command is a process of its own, from its first import to its last byte, without a cluster. Prints one JSON
-object:
+Every command is a separate process, from its first import to its last byte, without a cluster. Prints one JSON object:
 
 import_seconds      `ghost-ray import` of rows × dimensions and their logits as .npy
 evaluate_seconds    `ghost-ray evaluate` of six methods, fitted on these rows, on as many knowns and as many unknowns

@@ -1,4 +1,4 @@
-"""Tiny images in any number, and a network that takes as long as it is told: the pipeline with little inside."""
+"""Any number of tiny images, and a network with a fixed delay: the pipeline with almost no work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DISTINCT = 1000  # files; the others are further names of these
 
 
 class Device(nn.Module):
-    """Stands for a network on a device of its own: a batch takes ``wait`` seconds and next to no CPU."""
+    """Simulates a network on its own device: a batch takes ``wait`` seconds and almost no CPU."""
 
     pretrained_cfg = {"input_size": (3, 32, 32)}
 

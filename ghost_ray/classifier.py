@@ -100,7 +100,7 @@ class OpenSetClassifier(nn.Module):
         Raises
         ------
         InputError
-            Where the network is another than the model's, naming both, or no threshold was ever chosen.
+            If the network is not the model's, naming both, or no threshold was ever chosen.
         """
         loaded = load(uri)
         chosen = loaded.threshold if threshold is None else threshold
@@ -150,7 +150,7 @@ class OpenSetClassifier(nn.Module):
 
 
 def _full_precision(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Autocast off, where the caller has it on for the body: γ is made of differences that bfloat16 cannot hold."""
+    """Turn autocast off for γ, if the caller has it on: bfloat16 cannot represent its differences."""
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return contextlib.nullcontext()

@@ -89,8 +89,8 @@ def _with_numba(function: Callable[P, R], fastmath: set[str]) -> Callable[P, R]:
 def _own_folder(source: str) -> str:
     """The folder in the user's cache for the compiled functions of a source file; empty where there can be none.
 
-    Its name is made of all that the machine code depends on: other versions of the source or of numba, and other
-    processors that share the home, have folders of their own.
+    Its name includes everything that the machine code depends on: other versions of the source or of numba, and other
+    processors that share the home, have separate folders.
     """
     home = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(home):  # the XDG specification says to ignore it then
@@ -126,8 +126,8 @@ def _can_be_written(folder: str) -> bool:
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a view that cannot be written to.
 
-    numba compiles a function anew for read-only arrays, which is what Arrow and Ray hand out; passing every input
-    as one spares the second compilation.
+    numba compiles a function again for read-only arrays, which Arrow and Ray return; passing every input as one avoids
+    the second compilation.
     """
     view = array.view()
     view.flags.writeable = False

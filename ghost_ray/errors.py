@@ -1,4 +1,4 @@
-"""What can go wrong in a way the user is told about, and the exit code each kind ends in."""
+"""The errors that are reported to the user, and their exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class InputError(GhostRayError):
     field : str
         The argument or setting that is wrong, by its Python name (``alpha``, ``store``); the command line shows
         the option instead.
-        In ``problem`` and ``hint``, other settings stand in backquotes: ```overwrite=True```.
+        In ``problem`` and ``hint``, other settings are in backquotes: ```overwrite=True```.
     value : object
         What was given.
     problem : str
@@ -69,7 +69,7 @@ class InputError(GhostRayError):
 
 
 class Damaged(InputError):
-    """A file is not what was written: missing, cut short or with other bytes. It stays so until somebody acts."""
+    """A file is not what was written: missing, truncated or with other bytes. A retry does not help."""
 
 
 class GateFailed(GhostRayError):
@@ -79,7 +79,7 @@ class GateFailed(GhostRayError):
     ----------
     message : str
     result : mapping, optional
-        What the job would have returned: it stands, and is shown before the message.
+        What the job would have returned: it is valid, and is shown before the message.
     """
 
     def __init__(self, message: str, result: Mapping[str, object] | None = None) -> None:
@@ -88,17 +88,17 @@ class GateFailed(GhostRayError):
 
 
 class DamageFound(GateFailed):
-    """Damaged files were looked for and found: what they are is the result. They stay so until somebody acts."""
+    """A check found damaged files, which are its result. A retry does not help."""
 
     exit_code = 2
 
 
 class JobFailed(GhostRayError):
-    """The system broke underneath the job; what was finished is kept and the same command resumes."""
+    """The system failed under the job; finished work is kept and the same command resumes."""
 
 
 class Unreachable(JobFailed):
-    """A store does not answer, or too slowly: nothing was changed, and the same may work later."""
+    """A store does not answer, or too slowly: nothing was changed, and a retry may work."""
 
 
 def one_line(value: object, limit: int | None = 300) -> str:
@@ -119,10 +119,10 @@ def nearest(name: str, allowed: Iterable[str], count: int = 1) -> str:
 
 
 class _WarningsByThread:
-    """Gives each thread what it warns of itself.
+    """Gives each thread its own warnings.
 
-    ``warnings.catch_warnings`` exchanges what belongs to the whole process: two threads that do so at the same time
-    take one another's warnings, and the last to leave restores what the first had changed. Here the exchange is made
+    ``warnings.catch_warnings`` changes the state of the whole process: two threads that use it at the same time take
+    each other's warnings, and the last to leave restores the state that the first had changed. Here the change is made
     once for all threads that collect.
     """
 

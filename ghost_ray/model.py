@@ -57,7 +57,7 @@ class Model:
 
     @classmethod
     def open(cls, uri: str, field: str = "model") -> Model:
-        """Open and check a model: manifest and Gaussians as they were written, shapes and values as promised."""
+        """Open and check a model: manifest and Gaussians as written, shapes and values as described."""
         manifest = _read_manifest(uri, field)
         tensors = read_tensors(join(uri, GAUSSIANS), field, uri, (manifest.digests or {}).get(GAUSSIANS))
         shape = (manifest.network.classes, manifest.network.dimensions)
@@ -66,7 +66,7 @@ class Model:
         return cls(uri, manifest, Gaussians(**{name: tensors[name] for name in wanted}), field)
 
     def statistics(self) -> Accumulator | None:
-        """Count, mean and M2 behind the Gaussians, to merge new samples into; None where they were not kept."""
+        """Count, mean and M2 behind the Gaussians, to merge new samples into; None if they were not kept."""
         written = (self.manifest.digests or {}).get(STATISTICS)
         if written is None and kind_of(join(self.uri, STATISTICS)) != "file":
             return None
@@ -97,7 +97,7 @@ class Model:
         return cast(Threshold, content)
 
     def _threshold_bytes(self, manifest: ModelManifest) -> bytes | None:
-        """What thresholds.json holds, None where there is none; Damaged where that is not what the manifest says."""
+        """What thresholds.json holds, None if there is none; Damaged if that is not what the manifest says."""
         where = join(self.uri, THRESHOLDS)
         with reaching(self.uri, self.field):
             data = read_bytes(where) if kind_of(where) == "file" else None
@@ -153,7 +153,7 @@ def _gaussians_of(statistics: Accumulator) -> dict[str, np.ndarray | Blocks]:
 def write_threshold(uri: str, threshold: Threshold) -> None:
     """Store the chosen threshold beside the model, so that a service uses the same one.
 
-    Killed at any moment, this leaves a model with the old threshold or the new one.
+    If it is killed at any time, the model has the old threshold or the new one.
     """
     data = layout(threshold)
     manifest = _read_manifest(uri, "model")

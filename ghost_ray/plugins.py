@@ -5,7 +5,7 @@ A package says in its ``pyproject.toml``::
     [project.entry-points."ghost_ray.methods"]
     norm = "its_package.scores:Norm"
 
-A plug-in that cannot be loaded takes nothing else with it: it is listed with the reason, and refused when it is named.
+A plug-in that cannot be loaded does not affect others: it is listed with the reason, and refused when it is named.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plugins(kind: Kind) -> list[Plugin]:
 
 
 def load_plugins(kind: Kind, accept: Callable[[str, Any], None]) -> dict[str, str]:
-    """Hand every plug-in of a kind to ``accept(name, object)``; returns why some were left out, by name."""
+    """Pass every plug-in of a kind to ``accept(name, object)``; returns why some were refused, by name."""
     refused = {}
     for plugin in plugins(kind):
         try:
@@ -68,7 +68,7 @@ def is_importable(name: str) -> bool:
 def import_object(name: str) -> Any:
     """The object that ``package.module:name`` stands for; whatever importing it raises is raised."""
     module, _, attribute = name.partition(":")
-    # `python -m` and console scripts do not both put the working folder on the path; a user's file lies there.
+    # `python -m` and console scripts do not both put the working folder on the path; a user's file is there.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     found: Any = importlib.import_module(module)

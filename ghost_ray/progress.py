@@ -14,7 +14,7 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class Progress(Protocol):
-    """What a job tells about how far it is."""
+    """How a job reports its progress."""
 
     def advance(self, amount: int = 1) -> None:
         """So much more is done."""
@@ -24,7 +24,7 @@ class Progress(Protocol):
 
 
 class _Nothing:
-    """Where nobody wants to know."""
+    """Reports nothing."""
 
     def advance(self, amount: int = 1) -> None:
         pass

@@ -1,8 +1,8 @@
-"""Rows of a data set under one network as arrays, and the network's linear head: what every room computes with.
+"""Rows of a data set under one network as arrays, and the network's linear head.
 
-A `Rows` holds what a store holds of some images (label, prediction, embedding, perhaps logits), without the keys. What
-is derived from it (energy, which rows are finite) is computed when first asked for and then kept, so that the methods
-that share a batch share the work too, and a job that asks for nothing pays for nothing.
+A `Rows` holds what a store holds of some images (label, prediction, embedding, perhaps logits), without the keys.
+Derived values (energy, which rows are finite) are computed on first use and then cached, so that methods that share a
+batch share the work, and unused values cost nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Head:
         return embedding.astype(np.float64) @ self.weight.T.astype(np.float64) + self.bias
 
     def logit_of(self, embedding: npt.NDArray[Any], index: Ints) -> Floats:
-        """The logit of one class per row [n], summed in float64: a K-th of the work of all logits."""
+        """The logit of one class per row [n], summed in float64: 1/K of the work of all logits."""
         logit = np.empty(len(embedding))
         for part in chunks(len(embedding), _ROWS_OF_A_HEAD):
             k = index[part]
@@ -54,10 +54,10 @@ class Head:
 
 
 class _computed_once(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cached_property
-    """A property that is computed when first asked for.
+    """A property that is computed on first use.
 
-    `functools.cached_property` of Python 3.11 holds one lock for all instances: threads with a batch each would wait
-    for one another.
+    `functools.cached_property` of Python 3.11 holds one lock for all instances: threads with separate batches would
+    wait for each other.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -85,12 +85,12 @@ class Rows:
         Argmax of the network's own logits.
     embedding : array of shape [n, D], float32
     logits : array of shape [n, K], optional
-        As the network gave them. Without them, what needs logits raises a ValueError.
+        As the network gave them. Without them, methods that need logits raise a ValueError.
     row_id : array of shape [n], uint64, or a function that gives it, optional
         A stable identity of each row (a hash of its key). Random samples are drawn by it, so that they do not depend
         on how the rows were split. Without it, such samples raise a ValueError. A function is called when it is needed.
     start : int, default=0
-        Where the first row stands in the part of the store that was read.
+        Position of the first row in the part of the store that was read.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class Rows:
     def logits(self) -> npt.NDArray[Any]:
         """The network's logits [n, K]."""
         if self._logits is None:
-            raise ValueError("these rows come without logits")
+            raise ValueError("these rows have no logits")
         return self._logits
 
     @_computed_once
     def row_id(self) -> Identities:
         """A stable identity of each row [n]."""
         if self._row_id is None:
-            raise ValueError("these rows come without identities")
+            raise ValueError("these rows have no identities")
         return self._row_id() if callable(self._row_id) else self._row_id
 
     def take(self, chosen: npt.NDArray[Any]) -> Rows:
@@ -184,7 +184,8 @@ def logsumexp(logits: npt.NDArray[Any], temperature: float = 1.0) -> Floats:
         scaled /= temperature
         top = scaled.max(axis=1)
         scaled -= top[:, None]
-        # Less adds nothing to the largest term, which is 1, and an exponential that underflows is seven times as slow.
+        # Smaller terms add nothing to the largest, which is 1, and an exponential that underflows is seven times
+        # slower.
         np.maximum(scaled, _NEGLIGIBLE, out=scaled)
         np.exp(scaled, out=scaled)
         result[part] = top + np.log(scaled.sum(axis=1))

@@ -1,9 +1,8 @@
 """Whether a rival differs from GHOST by more than chance: paired t-tests over seeded draws.
 
 Every method is measured on the same draws of knowns and unknowns, so a test compares differences and not levels. The
-p-values are multiplied by the number of rivals (Bonferroni); variants of GHOST are not rivals. Of a set with no more
-rows than a draw each draw takes half; and where draws take half of a set or more, the test allows for the rows they
-have in common.
+p-values are multiplied by the number of rivals (Bonferroni); variants of GHOST are not rivals. From a set with no more
+rows than a draw, each draw takes half. If draws take half of a set or more, the test accounts for the rows they share.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ class Comparison(TypedDict):
     method: str
     reference: str
     metric: str
-    mean: float | None  # of the rival over the draws; None where the metric is not defined on one of them
+    mean: float | None  # of the rival over the draws; None if the metric is not defined on one of them
     reference_mean: float | None
     difference: float | None  # rival − reference
-    t: float | None  # None where the differences do not vary
+    t: float | None  # None if the differences do not vary
     p: float
     p_bonferroni: float
     significant: bool
-    note: str  # why p is what it is, where no t-test could be made
+    note: str  # the reason for p, if no t-test was possible
 
 
 def rows_drawn(available: int, size: int = SIZE) -> int:
     """How many rows of a set a draw takes: ``size``, or half of a set that has no more than that.
 
-    Draws of a whole set would all be the same one, and there would be nothing to test.
+    Draws of a whole set would all be the same, and there would be nothing to test.
     """
     return size if available > size else max(1, available // 2)
 
@@ -72,7 +71,7 @@ def draw(knowns: int, unknowns: int, draws: int = DRAWS, size: int = SIZE, seed:
 
 
 def caution(rows: str, available: int, size: int = SIZE) -> str | None:
-    """What a reader of the tests should know of the draws from one set, or None where they are as the paper's.
+    """What a reader of the tests should know about the draws from one set, or None if they are like the paper's.
 
     Parameters
     ----------
@@ -82,11 +81,9 @@ def caution(rows: str, available: int, size: int = SIZE) -> str | None:
     if available >= 2 * size:
         return None
     if available < 2:
-        return f"with {available:,} of the {rows} there is nothing to draw from"
+        return f"with {available:,} of the {rows} no draws can be made"
     drawn = "half" if available <= size else f"{size:,}"
-    return (
-        f"each draw takes {drawn} of the {available:,} {rows}; the tests allow for the rows that draws have in common"
-    )
+    return f"each draw takes {drawn} of the {available:,} {rows}; the tests account for the rows that draws share"
 
 
 def paired_test(rival: npt.ArrayLike, reference: npt.ArrayLike, share: float = 0.0) -> tuple[float | None, float, str]:
@@ -100,19 +97,19 @@ def paired_test(rival: npt.ArrayLike, reference: npt.ArrayLike, share: float = 0
         sets of new rows would: the variance of their mean is v·(1/J + f/(1−f)), of which the second part is that
         of the whole set and does not shrink with more draws (after Nadeau and Bengio, 2003). At 0 it is the plain test.
 
-    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not. A NaN stands for a
-    draw on which the metric is not defined: p is 1.
+    Differences that do not vary have no t: p is 1 where they are all zero and 0 where they are not. A NaN means that
+    the metric is not defined on a draw: p is 1.
     """
     from scipy.special import stdtr  # Student's distribution; scipy.stats, which calls it, takes a second to import
 
     difference = np.asarray(rival, np.float64) - np.asarray(reference, np.float64)
     if share >= 1:
-        return None, 1.0, "a single row cannot be drawn from"
+        return None, 1.0, "no draws can be made from a single row"
     if np.isnan(difference).any():
         return None, 1.0, "not defined on every draw"
     if not difference.any():
         return None, 1.0, "equal on every draw"
-    # Values are ratios of counts; what is left of equal ones after subtraction is rounding.
+    # Values are ratios of counts; differences between equal ones are only rounding.
     if np.ptp(difference) <= 1e-12:
         return None, 0.0, "the same difference on every draw"
     draws = len(difference)
@@ -185,7 +182,7 @@ def compare_drawn(
         Level at which a corrected p-value is called significant.
     variants : collection of str, optional
         Methods that are variants of the reference and no rivals of it: they do not count in the correction for the
-        rivals, and are corrected among themselves.
+        rivals, and have their own correction.
 
     Returns
     -------
@@ -246,10 +243,10 @@ def compare(
 
 
 def mean_of(values: npt.NDArray[np.float64]) -> float | None:
-    """The mean over draws; None where the metric is not defined on one of them."""
+    """The mean over draws; None if the metric is not defined on one of them."""
     return None if np.isnan(values).any() else float(values.mean())
 
 
 def std_of(values: npt.NDArray[np.float64]) -> float | None:
-    """The standard deviation over draws, with J − 1; None where the metric is not defined on one of them."""
+    """The standard deviation over draws, with J − 1; None if the metric is not defined on one of them."""
     return None if len(values) < 2 or np.isnan(values).any() else float(values.std(ddof=1))

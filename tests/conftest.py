@@ -1,4 +1,4 @@
-"""A local Ray shared by all tests that need one, what runs beside what, and the rule that CI skips nothing."""
+"""A local Ray shared by all tests that need one, which tests run in parallel, and the rule that CI skips nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HERE = Path(__file__).parent
 _FOLDERS = [_HERE, *sorted({file.parent for file in _HERE.rglob("test_*.py")} - {_HERE})]
 os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _FOLDERS), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
-# A busy machine must not fail a property; time is the benchmarks' business.
+# A busy machine must not fail a property test; benchmarks measure time.
 settings.register_profile("ghost_ray", deadline=None)
 settings.load_profile("ghost_ray")
 
@@ -31,7 +31,7 @@ _shared_ray = contextlib.ExitStack()
 
 @pytest.fixture(scope="module")
 def local_ray() -> None:
-    """A Ray of two CPUs that jobs find already joined. It runs until a test comes that does not ask for it."""
+    """A Ray of two CPUs that jobs find already joined. It runs until a test does not request it."""
     import ray
 
     from ghost_ray.cluster import ray_session
@@ -49,7 +49,7 @@ def _end_shared_ray() -> None:
 
 @contextlib.contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """A session that is entered here and left there moves stdout twice; tests look at theirs in between."""
+    """A session that starts and ends in different places redirects stdout twice; tests read theirs in between."""
     stdout = sys.stdout
     try:
         yield
@@ -78,7 +78,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Jobs of a test that asks for no Ray find none: they run in threads, or start their own."""
+    """Jobs of a test that requests no Ray find none: they run in threads, or start their own."""
     if not uses_ray(item):
         _end_shared_ray()
 
@@ -94,7 +94,7 @@ def rng() -> np.random.Generator:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Where GHOST_RAY_NO_SKIPS is set, a skipped test is a failed one: CI has everything that tests need."""
+    """If GHOST_RAY_NO_SKIPS is set, a skipped test fails: CI has everything that tests need."""
     report = yield
     if os.environ.get("GHOST_RAY_NO_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -127,8 +127,8 @@ def test_a_method_in_a_file_of_ones_own(own_file: None, rows: Rows) -> None:
     [
         ("no.such.module:Norm", "no.such.module:Norm cannot be imported: ModuleNotFoundError"),
         ("own_scores:Nrom", "own_scores:Nrom cannot be imported: AttributeError"),
-        ("own_scores:np", "a module is no subclass of ghost_ray.scorers.Scorer"),
-        ("json:JSONEncoder", "JSONEncoder is no subclass of ghost_ray.scorers.Scorer"),
+        ("own_scores:np", "a module is not a subclass of ghost_ray.scorers.Scorer"),
+        ("json:JSONEncoder", "JSONEncoder is not a subclass of ghost_ray.scorers.Scorer"),
         ("own_scores:Unfinished", "Unfinished has no method score_finite"),
         ("own_scores:Norm:k=3", "own_scores:Norm: there is no option 'k'; it has none"),
     ],

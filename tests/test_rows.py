@@ -63,9 +63,9 @@ def test_rows_say_what_they_come_without() -> None:
     bare = Rows(np.zeros(2, int), np.zeros(2, int), np.zeros((2, 3), np.float32))
     assert not bare.has_logits
     for ask in (lambda: bare.logits, lambda: bare.energy, bare.top_logit):
-        with pytest.raises(ValueError, match="without logits"):
+        with pytest.raises(ValueError, match="have no logits"):
             ask()
-    with pytest.raises(ValueError, match="without identities"):
+    with pytest.raises(ValueError, match="have no identities"):
         _ = bare.row_id
     assert bare.finite.all()
 

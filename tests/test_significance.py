@@ -116,7 +116,7 @@ def test_a_share_of_zero_is_the_plain_test_and_more_in_common_proves_less():
 
 def test_a_caution_says_how_the_draws_differ_from_the_papers():
     assert significance.caution("knowns", 2000) is None
-    assert significance.caution("knowns", 900).startswith("each draw takes half of the 900 knowns; the tests allow")
+    assert significance.caution("knowns", 900).startswith("each draw takes half of the 900 knowns; the tests account")
     assert "takes 1,000 of the 1,200 unknowns of x;" in significance.caution("unknowns of x", 1200)
 
 
@@ -124,7 +124,7 @@ def test_a_set_of_one_row_is_not_called_significant():
     for knowns, unknowns in ((1, 1), (1, 3000), (3000, 1)):
         found = significance.compare(methods(knowns=knowns, unknowns=unknowns))
         assert all(c["p"] == c["p_bonferroni"] == 1 and not c["significant"] for c in found)
-        assert "a single row cannot be drawn from" in found[0]["note"]
+        assert "no draws can be made from a single row" in found[0]["note"]
 
 
 @given(

@@ -117,7 +117,7 @@ def audit(
     family : {"all", "class"}
         Holm's family: all tests together, or one family per class.
     max_n, seed : int, default 5000, 0
-        Of a larger class, a random sample of so many rows is tested.
+        A larger class is tested on a random sample of `max_n` rows.
     """
     scratch = Scratch()
     options = {"alpha": alpha, "family": family, "max_n": max_n, "seed": seed}

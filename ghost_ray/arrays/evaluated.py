@@ -51,7 +51,7 @@ class OpenSetEvaluation(ResultFolder):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the results should know, a sentence each."""
+        """What a reader of the results should know, one sentence each."""
         return self.summary["notes"]
 
     @property
@@ -66,7 +66,7 @@ class OpenSetEvaluation(ResultFolder):
         return frame
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per method and unknown set, a column per metric."""
+        """One row per method and unknown set, one column per metric."""
         import pandas as pd
 
         fields = [metric.field for metric in metrics.as_read() if metric.field in self.results[0]]
@@ -163,7 +163,7 @@ class _Sets:
         self._shape = self._shape or shape
         if shape != self._shape:
             wanted = f"K={self._shape[0]}, D={self._shape[1]} as in `fit`"
-            raise InputError(shown, "", f"has K={shape[0]} classes and D={shape[1]} dimensions, {wanted} are wanted")
+            raise InputError(shown, "", f"has K={shape[0]} classes and D={shape[1]} dimensions, expected {wanted}")
         head = given_head(self._head, *shape)
         note = head_note(head, rows)
         if note is not None:
@@ -174,7 +174,7 @@ class _Sets:
         wanted = ("features", "logits") if field == "unknown" else ("features", "labels", "logits")
         if not isinstance(given, tuple | list) or len(given) != len(wanted):
             found = f"a tuple of {len(given)}" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
-            raise InputError(shown, "", f"is {found}, ({', '.join(wanted)}) is wanted")
+            raise InputError(shown, "", f"is {found}, expected ({', '.join(wanted)})")
         parts = dict(zip(wanted, given, strict=True))
         names = None if field == "unknown" else self._class_names
         return given_rows(parts["features"], parts.get("labels"), parts["logits"], None, names, shown)

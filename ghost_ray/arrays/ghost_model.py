@@ -37,16 +37,17 @@ class Ghost:
     Parameters
     ----------
     model : str, default "imported"
-        Name of the network, recorded when the fit is saved. Results of two names are not brought together.
+        Name of the network, recorded when the fit is saved. Results with different names cannot be combined.
     class_names : sequence of str, optional
         Names of the K classes in the order of the logits.
 
     Attributes
     ----------
     gaussians_ : Gaussians
-        ``mean`` and ``std`` [K, D] float32, ``count`` [K] int64: how many rows each class rests on.
+        ``mean`` and ``std`` [K, D] float32, ``count`` [K] int64: the number of rows of each class.
     notes_ : list of str
-        What the rows tell of, a sentence each: labels that do not go with the predictions, logits that are none.
+        Mistakes that the rows reveal, one sentence each: labels that do not match the predictions, values that are not
+        logits.
     threshold_ : float or None
         Accept scores at or above it; chosen by `threshold`, or stored with a model that was loaded.
 
@@ -75,14 +76,14 @@ class Ghost:
         self.class_names = class_names
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters, as scikit-learn asks for them."""
+        """The constructor's parameters, as scikit-learn requires."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of the constructor."""
         for name, value in params.items():
             if name not in self.get_params():
-                raise InputError(name, value, f"is no parameter; there are {', '.join(self.get_params())}")
+                raise InputError(name, value, f"is not a parameter; the parameters are {', '.join(self.get_params())}")
             setattr(self, name, value)
         return self
 
@@ -102,7 +103,7 @@ class Ghost:
         Raises
         ------
         InputError
-            Where an array is of the wrong shape or type, holds a NaN, or no class has two rows to fit.
+            If an array has the wrong shape or type, holds a NaN, or no class has two rows to fit.
         """
         rows = given_rows(features, labels, logits, predictions, self.class_names)
         store = rows.store(self.model, "features")
@@ -136,7 +137,7 @@ class Ghost:
     def score(self, features: Array, logits: Array) -> Any:
         """γ of each row, [M] float64: finite, or −inf where the predicted class has no Gaussian.
 
-        Of tensors a tensor on their device; the numbers are those of ``ghost-ray score``.
+        Tensors give a tensor on their device; the numbers are those of ``ghost-ray score``.
         """
         return like(self._gamma(features, logits)[0], features)
 
@@ -174,7 +175,7 @@ class Ghost:
         field, share = ("accept_known", accept_known) if accept_known is not None else ("accept_fpr", accept_fpr)
         assert share is not None
         if not 0 <= share <= 1 or (field == "accept_known" and share == 0):
-            raise InputError(field, share, "must lie between 0 and 1", "for example 0.95")
+            raise InputError(field, share, "must be between 0 and 1", "for example 0.95")
         scores, _ = self._gamma(features, logits)
         choose = keeping_knowns if field == "accept_known" else rejecting_unknowns
         self._choice = {
@@ -188,7 +189,7 @@ class Ghost:
         return self.threshold_
 
     def predict(self, features: Array, logits: Array) -> Any:
-        """The predicted class of each row that is accepted, −1 of the others, [M] int64."""
+        """The predicted class of each accepted row, −1 for the others, [M] int64."""
         self._fitted()
         if self.threshold_ is None:
             raise InputError("threshold_", "", "no threshold was chosen yet", "call threshold(accept_known=0.95, …)")
@@ -196,7 +197,7 @@ class Ghost:
         return like(np.where(scores >= self.threshold_, prediction, UNKNOWN), features)
 
     def save(self, out: str, *, overwrite: bool = False) -> None:
-        """Write the model, and its threshold where one was chosen, as ``ghost-ray fit`` does."""
+        """Write the model, and its threshold if one was chosen, as ``ghost-ray fit`` does."""
         gaussians = self._fitted()
         manifest = ModelManifest(
             **provenance(FitConfig(store=ARRAYS, out=str(out), overwrite=overwrite)),
@@ -222,7 +223,7 @@ class Ghost:
         manifest = loaded.manifest
         if manifest.network.restricted_to is not None:
             kept = len(manifest.network.restricted_to)
-            problem = f"keeps {kept} classes of a larger head, whose logits would have to be narrowed alike"
+            problem = f"keeps {kept} classes of a larger head; the logits would need the same selection"
             raise InputError("uri", redact(str(uri)), problem, "use ghost_ray.load or OpenSetClassifier.from_model")
         ghost = cls(manifest.network.name, manifest.class_names)
         ghost._network, ghost._data = manifest.network, manifest.data
@@ -230,7 +231,7 @@ class Ghost:
         return ghost
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per class: its name, the rows it rests on, and what is special about it."""
+        """One row per class: its name, its number of rows, and what is special about it."""
         import pandas as pd
 
         gaussians = self._fitted()

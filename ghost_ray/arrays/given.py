@@ -1,4 +1,4 @@
-"""Arrays as a caller gives them, checked: an error names the argument, what was found and what is wanted."""
+"""Checks arrays that a caller gives: an error names the argument, what was found and what was expected."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def given_rows(
         predicted = read_labels(found, classes, None, field=names["predictions"], given="").index
         if predicted.min() < 0:
             row = int(predicted.argmin())
-            raise InputError(names["predictions"], "", f"row {row} is {predicted[row]}, a class is wanted")
+            raise InputError(names["predictions"], "", f"row {row} is {predicted[row]}, expected a class")
     if class_names is not None and len(class_names) != classes:
-        raise InputError("class_names", "", f"has {len(class_names)} names, there are {classes} classes")
+        raise InputError("class_names", "", f"has {len(class_names)} names, expected {classes}")
     listed = None if class_names is None else list(class_names)
     if raw is None:
         return GivenRows(rows, np.full(len(rows), UNKNOWN, np.int32), predicted, scores, classes, listed)
@@ -92,19 +92,19 @@ def matrix(values: Array, name: str, width: str | int, rows: int | None = None) 
     Parameters
     ----------
     width : str or int
-        How many columns are wanted: a number, or what the number is called.
+        The expected number of columns, or the symbol for it.
     rows : int, optional
         How many rows the features have.
     """
     array = as_numpy(values, name)
     wanted = f"[{'N' if rows is None else rows}, {width}]"
     if array.dtype.kind not in "fiu":
-        raise InputError(name, "", f"holds values of type {array.dtype}, numbers of shape {wanted} are wanted")
+        raise InputError(name, "", f"holds values of type {array.dtype}, expected numbers of shape {wanted}")
     right = array.ndim == 2 and array.shape[1] > 0 and (rows is None or len(array) == rows)
     if not right or (isinstance(width, int) and array.shape[1] != width):
-        raise InputError(name, "", f"has shape {list(array.shape)}, {wanted} is wanted")
+        raise InputError(name, "", f"has shape {list(array.shape)}, expected {wanted}")
     if not len(array):
-        raise InputError(name, "", f"has shape {list(array.shape)}: there is no row")
+        raise InputError(name, "", f"has shape {list(array.shape)}: there are no rows")
     with np.errstate(over="ignore"):
         single = array.astype(np.float32, copy=False)
     for part in chunks(len(single), _ROWS_AT_A_TIME):
@@ -122,7 +122,7 @@ def given_head(head: Any, classes: int, dimensions: int) -> Head | None:
     if hasattr(head, "weight") and hasattr(head, "bias"):
         head = (head.weight, np.zeros(classes) if head.bias is None else head.bias)
     if not isinstance(head, tuple | list) or len(head) != 2:
-        raise InputError("head", "", f"is a {type(head).__name__}, (weight, bias) or a torch.nn.Linear is wanted")
+        raise InputError("head", "", f"is a {type(head).__name__}, expected (weight, bias) or a torch.nn.Linear")
     weight = matrix(head[0], "head.weight", dimensions, rows=classes)
     bias = _column(head[1], "head.bias", classes).astype(np.float32)
     if not np.isfinite(bias).all():
@@ -131,7 +131,7 @@ def given_head(head: Any, classes: int, dimensions: int) -> Head | None:
 
 
 def head_note(head: Head | None, rows: GivenRows) -> str | None:
-    """Why the head is left out: the logits do not follow from it; None where they do, as for ``import``."""
+    """Why the head is left out: the logits do not follow from it; None if they do, as for ``import``."""
     if head is None or rows.logits is None:
         return None
     return mismatch(head, rows.features, rows.logits)
@@ -146,7 +146,7 @@ def as_numpy(values: Array, name: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:  # rows of different lengths
-        raise InputError(name, "", f"is no array: {one_line(error, 120)}") from None
+        raise InputError(name, "", f"is not an array: {one_line(error, 120)}") from None
 
 
 def like(result: npt.NDArray[Any], given: Array) -> Any:
@@ -165,7 +165,7 @@ def _column(values: Array, name: str, rows: int) -> npt.NDArray[Any]:
     array = as_numpy(values, name)
     if array.shape != (rows,):
         hint = "one-hot rows become indices by argmax(axis=1)" if array.ndim == 2 and array.shape[1] > 1 else ""
-        raise InputError(name, "", f"has shape {list(array.shape)}, [{rows}] is wanted", hint)
+        raise InputError(name, "", f"has shape {list(array.shape)}, expected [{rows}]", hint)
     return array
 
 
@@ -176,6 +176,6 @@ def _classes(
     if names is not None:
         return len(names)
     if predictions.dtype.kind not in "iu" or (labels is not None and labels.dtype.kind not in "iu"):
-        raise InputError(field, "", f"are of type {predictions.dtype}, class indices are wanted", "or give `logits`")
+        raise InputError(field, "", f"are of type {predictions.dtype}, expected class indices", "or give `logits`")
     highest = max(int(predictions.max()), -1 if labels is None else int(labels.max()))
     return max(highest + 1, 1)

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store made by ``extract`` or ``import``; its rows are read when they are asked for.
+    """A store made by ``extract`` or ``import``; its rows are read on demand.
 
     >>> store = ghost_ray.open_store("stores/train")             # doctest: +SKIP
     >>> model = ghost_ray.fit(*store.arrays())                   # doctest: +SKIP
@@ -51,7 +51,7 @@ class OpenStore:
 
     @property
     def head(self) -> tuple[Singles, Singles] | None:
-        """Weight [K, D] and bias [K] of the last layer; None where it is not known."""
+        """Weight [K, D] and bias [K] of the last layer; None if it is not known."""
         head = self.store.head()
         return None if head is None else (head.weight, head.bias)
 
@@ -82,7 +82,7 @@ def open_store(uri: str) -> OpenStore:
     Raises
     ------
     InputError
-        Where there is none, or what is there is broken.
+        If there is no store, or it is broken.
     """
     return OpenStore(Store.open(str(uri)))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Scratch:
-    """A folder for the result of a call on arrays; it goes when nobody holds the result any more."""
+    """A folder for the result of a call on arrays; it is deleted with the last reference to the result."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="ghost_ray-")
@@ -69,9 +69,9 @@ class ResultFolder:
         if not drawn:
             raise InputError("name", name or "", "there is nothing to draw in this result")
         if name is not None and name not in drawn:
-            raise InputError("name", name, f"is no figure of it; there are {', '.join(drawn)}")
+            raise InputError("name", name, f"is not a figure of this result; the figures are {', '.join(drawn)}")
         figure = drawn[name or next(iter(drawn))]
-        # A figure that no window belongs to: notebooks show it only where it says how.
+        # The figure belongs to no window, so notebooks show it only with these methods.
         vars(figure)["_repr_png_"] = lambda: _png(figure)
         return figure
 

@@ -67,7 +67,7 @@ def _check_name(name: str, preset: Preset) -> None:
         allowed = (
             f"a timm name, {PREFIX}NAME, hf-hub:…, package.module:factory or one of {', '.join([*PRESETS, *_added()])}"
         )
-        raise InputError("model", name, f"is no network known here ({allowed})", hint)
+        raise InputError("model", name, f"is not a known network ({allowed})", hint)
     try:
         get_pretrained_cfg(preset.architecture)
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def _pretrained(name: str, preset: Preset) -> torch.nn.Module:
 
 @contextlib.contextmanager
 def _cache_only_without_network() -> Iterator[None]:
-    """Spare a machine without a way to the hub its minute of retries; what is cached is found either way."""
+    """Avoid a minute of retries on a machine that cannot reach the hub; cached files are found either way."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -105,7 +105,7 @@ def _create(name: str, architecture: str, **options: Any) -> torch.nn.Module:
         with _cache_only_without_network():
             return timm.create_model(architecture, **options)
     except Exception as error:  # hub clients, sockets, caches and architectures each have their own types
-        wanted = "its published weights cannot be had" if options["pretrained"] else "it cannot be built"
+        wanted = "its published weights cannot be loaded" if options["pretrained"] else "it cannot be built"
         problem = f"{wanted}: {one_line(error, 160)}"
         raise InputError("model", name, problem, "pass `weights=FILE` with a local copy") from error
 
@@ -120,7 +120,7 @@ def _classifier_name(architecture: str) -> object:
 
 
 def _own(name: str, find: Callable[[], Any], weights: str | None) -> torch.nn.Module:
-    """A network of somebody's own, by the factory that ``find`` gives."""
+    """A user's own network, from the factory that ``find`` gives."""
     try:
         model = find()()
     except Exception as error:  # a user's own code may raise anything

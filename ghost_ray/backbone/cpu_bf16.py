@@ -1,8 +1,8 @@
 """Whether bf16 can be computed on this CPU, tried in a child process first.
 
 Some virtual machines announce instructions, AMX above all, that their hypervisor does not allow. oneDNN, which computes
-for torch, chooses them for bf16, and the process ends with SIGILL. Told to keep to AVX-512 it does without them, but it
-has to be told before its first use in a process.
+for torch, chooses them for bf16, and the process ends with SIGILL. It can be limited to AVX-512, but only before its
+first use in a process.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _TIMEOUT = 300  # seconds; importing torch takes one or two, on a busy machine m
 
 @cache
 def ensure_bf16() -> None:
-    """Return where this process can compute in bf16 on the CPU, with fewer instructions where that makes it possible.
+    """Return if this process can compute in bf16 on the CPU, with a smaller instruction set if necessary.
 
     Raises
     ------
     InputError
-        Where bf16 ends a process whatever the instructions, or where it is too late to choose them in this one.
+        If bf16 kills a process with every instruction set, or if it is too late to choose one in this process.
     """
     code, _ = _try({})
     if code >= 0:  # an error other than a signal would be raised in this process too, and can be read there

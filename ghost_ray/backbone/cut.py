@@ -50,13 +50,13 @@ def cut_at_head(model: nn.Module, probe: torch.Tensor, name: str) -> Cut:
         raise _not_linear(
             name,
             f"its output differs by {difference:.2g} from that of its last linear layer {head_name!r}:"
-            " something follows that layer or goes round it",
+            " something follows that layer or bypasses it",
         )
     return Cut(head_name, head, seconds)
 
 
 def _refuse_known_shapes(model: nn.Module, name: str) -> None:
-    """Say what is wrong in the words of the network where timm tells us what its classifier is."""
+    """Explain the error in terms of the network, if timm says what its classifier is."""
     ask = getattr(model, "get_classifier", None)
     if not callable(ask):
         return
@@ -89,7 +89,7 @@ def _run_and_find(model: nn.Module, probe: torch.Tensor, name: str) -> tuple[tor
         shown = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError("model", name, f"returns {shown} for a batch, not logits [batch, classes]")
     if not torch.isfinite(logits).all():
-        raise InputError("model", name, "returns non-finite logits for random pixels", "are the weights whole?")
+        raise InputError("model", name, "returns non-finite logits for random pixels", "are the weights complete?")
     if not executed:
         raise _not_linear(name, "it runs no torch.nn.Linear at all")
     head_name, head = executed[-1]

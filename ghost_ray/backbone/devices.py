@@ -1,4 +1,4 @@
-"""The device that an actor computes on: the GPU it reserved, or the CPU; never the one in place of the other."""
+"""The device that an actor computes on: the GPU it reserved, or the CPU; never a fallback from one to the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reserved_device(gpus: float) -> str:
     Raises
     ------
     JobFailed
-        Where torch cannot use a reserved GPU, with the versions that do not fit together.
+        If torch cannot use a reserved GPU, with the versions that do not fit together.
     """
     if not gpus or os.environ.get(LOGICAL_GPUS):
         return "cpu"
@@ -31,8 +31,8 @@ def reserved_device(gpus: float) -> str:
         f"one for CUDA {built}" if built else "to be installed in a build for GPUs"
     )
     raise JobFailed(
-        f"{socket.gethostname()}: a GPU is reserved and cannot be used: {driver()}, {needs} — renew the driver or "
-        f"install the torch that suits it; `gpus_per_actor=0` computes on CPUs"
+        f"{socket.gethostname()}: a GPU is reserved and cannot be used: {driver()}, {needs} — update the driver or "
+        f"install a torch that matches it; `gpus_per_actor=0` computes on CPUs"
     )
 
 

@@ -1,4 +1,4 @@
-"""What there is to know of a network without running it; it is read once, however many data sets it will embed."""
+"""Facts about a network that need no forward pass; read once, however many data sets it embeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ghost_ray.rows import Head
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """A network as its manifest has it, its last layer, and what it asks of whoever runs it."""
+    """A network as in its manifest, its last layer, and what it needs to run."""
 
     weights_sha256: str  # of all tensors, before the head was narrowed
     head: Head
@@ -44,13 +44,15 @@ class NetworkFacts:
         assert self.restricted_to is None
         kept = [int(index) for index in classes]
         if not kept or len(set(kept)) != len(kept) or not set(kept) <= set(range(self.classes)):
-            raise InputError("restrict", kept[:5], f"wants distinct classes from 0 to {self.classes - 1}, at least one")
+            raise InputError(
+                "restrict", kept[:5], f"must be distinct classes from 0 to {self.classes - 1}, at least one"
+            )
         head = Head(self.head.weight[kept], self.head.bias[kept])
         return dataclasses.replace(self, head=head, restricted_to=kept)
 
 
 def network_facts(model: str, weights: str | None) -> NetworkFacts:
-    """The facts of a network; those of one whose weights did not change since are known already."""
+    """The facts of a network; they are cached for as long as its weights do not change."""
     return _read(model, weights, _version(weights))
 
 

@@ -69,7 +69,7 @@ class Backbone:
 
     @property
     def restricted_to(self) -> list[int] | None:
-        """The classes kept of the head, None where all were."""
+        """The classes kept of the head, None if all were."""
         return None if self._kept is None else self._kept.tolist()
 
     def restrict(self, classes: Sequence[int]) -> Backbone:
@@ -100,11 +100,11 @@ class Backbone:
         return fingerprint(self._body.state_dict() | head)
 
     def require_weights(self, sha256: str, given: str) -> None:
-        """Refuse to be another network than the one that a plan was made with."""
+        """Refuse if this is not the network that the plan was made with."""
         if self.weights_sha256 != sha256:
             here = socket.gethostname()
             problem = f"{here} reads other tensors ({self.weights_sha256[:12]}) than the plan ({sha256[:12]})"
-            raise InputError("weights", given, problem, "have the same weights on all nodes, then run it again")
+            raise InputError("weights", given, problem, "put the same weights on all nodes, then run it again")
 
     @torch.inference_mode()
     def embed(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,8 +118,8 @@ class Backbone:
         Returns
         -------
         embedding, logits : Tensor [B, D] and [B, K], float32, on the backbone's device
-            Logits are computed in float32 from the embedding whatever the precision of the body, so that they
-            are what anyone gets from the stored embedding and head.
+            Logits are computed in float32 from the embedding whatever the precision of the body, so that the stored
+            embedding and head give the same logits.
         """
         batch = batch.to(self.device, non_blocking=True, memory_format=self._layout)
         reduced = self.precision != "fp32"
@@ -168,7 +168,7 @@ def load_backbone(
     transform, description = own_preprocessing(module, name)
     shape = input_shape(transform, name)
     module = module.float().to(where)
-    # A private generator: loading a network must not move anybody else's random numbers.
+    # A private generator: loading a network must not change the global random state.
     probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
     cut = cut_at_head(module, probe, name)
     return Backbone(
@@ -209,5 +209,5 @@ def _kept_classes(restrict: Sequence[int] | None, classes: int, where: torch.dev
     wrong = [index for index in kept if not 0 <= index < classes]
     if wrong or not kept or len(set(kept)) != len(kept):
         shown = wrong[:5] or kept[:5]
-        raise InputError("restrict", shown, f"wants distinct classes from 0 to {classes - 1}, at least one")
+        raise InputError("restrict", shown, f"must be distinct classes from 0 to {classes - 1}, at least one")
     return torch.tensor(kept, device=where)

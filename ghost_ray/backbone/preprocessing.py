@@ -14,7 +14,7 @@ Transform = Callable[[Image.Image], torch.Tensor]
 
 
 def own_preprocessing(model: torch.nn.Module, name: str) -> tuple[Transform, dict[str, Any]]:
-    """What turns an RGB picture into the network's input.
+    """The transform from an RGB image to the network's input.
 
     An attribute `transform` of the module wins; otherwise its `pretrained_cfg` or `default_cfg` says what timm's
     evaluation transform needs.
@@ -48,8 +48,8 @@ def own_preprocessing(model: torch.nn.Module, name: str) -> tuple[Transform, dic
 
 
 def input_shape(transform: Transform, name: str) -> tuple[int, ...]:
-    """Shape [3, H, W] of what `transform` makes of a picture."""
+    """Shape [3, H, W] of the output of `transform`."""
     made = transform(Image.new("RGB", (320, 240)))
     if not isinstance(made, torch.Tensor) or made.ndim != 3:
-        raise InputError("model", name, "its transform does not make a tensor [3, H, W] of a picture")
+        raise InputError("model", name, "its transform does not turn an image into a tensor [3, H, W]")
     return tuple(made.shape)

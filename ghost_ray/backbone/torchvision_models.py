@@ -48,7 +48,7 @@ def _parse(entry: str) -> tuple[str, Any]:
     known = models.list_models(module=models)
     if architecture not in known:
         hint = nearest(architecture, known) or "torchvision.models.list_models() names them all"
-        raise InputError("model", entry, "is no classifier of torchvision", hint)
+        raise InputError("model", entry, "is not a classifier of torchvision", hint)
     published: Any = models.get_model_weights(architecture)
     if not tag:
         return architecture, published.DEFAULT
@@ -60,13 +60,13 @@ def _parse(entry: str) -> tuple[str, Any]:
 
 def _downloaded(name: str, published: Any) -> State:
     try:
-        # Its message of a download would stand in the middle of what a command prints.
+        # Its download message would appear in the middle of a command's output.
         with contextlib.redirect_stdout(sys.stderr):
             state: State = published.get_state_dict(
                 progress=False, check_hash=True, weights_only=True, map_location="cpu"
             )
     except Exception as error:  # sockets, HTTP, hashes, disks and damaged caches each have their own types
-        problem = f"its published weights cannot be had: {one_line(error, 160)}"
+        problem = f"its published weights cannot be loaded: {one_line(error, 160)}"
         raise InputError("model", name, problem, f"`weights=FILE` with a copy of {published.url}") from error
     return state
 

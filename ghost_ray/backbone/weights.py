@@ -36,21 +36,21 @@ def read_state(uri: str) -> State:
         whole: Any = load_file(path) if kind == "safetensors" else load_torch_file(path)
         nested = [whole[name] for name in _NESTED if isinstance(whole.get(name), dict)]
         state: State = clean_state_dict(nested[0] if nested else whole)
-    except Exception as error:  # a rotten file ends in any of a dozen types, none of them documented
+    except Exception as error:  # a damaged file raises one of a dozen types, none of them documented
         raise InputError("weights", uri, one_line(error, 200), "save the state dict as .safetensors") from error
     others = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if others or not state:
-        found = f"holds {others[0]!r}, which is no tensor" if others else "holds no tensor"
+        found = f"holds {others[0]!r}, which is not a tensor" if others else "holds no tensor"
         hint = "a state dict, alone or under 'model', 'state_dict' or 'model_ema'"
         raise InputError("weights", uri, found, hint)
     return state
 
 
 def classes_in(state: Mapping[str, torch.Tensor], classifier: object) -> int | None:
-    """Rows of the last layer in a state dict: by the network's name for it, or by the customary names."""
+    """Rows of the last layer in a state dict: by the network's name for it, or by the common names."""
     own_names = classifier if isinstance(classifier, tuple) else (classifier,)
     for name in (*own_names, "head.fc", "head", "fc", "classifier"):
-        # A prefix is that of something larger, which the network was a part of.
+        # A prefix comes from a larger module that contains the network.
         found = [value for key, value in state.items() if f".{key}".endswith(f".{name}.weight") and value.ndim > 1]
         if len(found) == 1:
             return int(found[0].shape[0])
@@ -96,8 +96,8 @@ def _without_prefix(state: State, own: Mapping[str, torch.Tensor]) -> State:
 def fingerprint(state: Mapping[str, torch.Tensor]) -> str:
     """SHA-256 of the tensors, whatever file they came from.
 
-    Hashed are, sorted by name, the name, dtype, shape and the SHA-256 of the row-major bytes of each tensor: the
-    same weights in `.pth` and `.safetensors` have one fingerprint.
+    For each tensor, sorted by name, the hash covers name, dtype, shape and the SHA-256 of the row-major bytes. The same
+    weights in `.pth` and `.safetensors` have the same fingerprint.
     """
 
     def digest(name: str) -> str:
@@ -113,7 +113,7 @@ def fingerprint(state: Mapping[str, torch.Tensor]) -> str:
 def _renamed(rename: Callable[[State, torch.nn.Module], State], state: State, model: torch.nn.Module) -> State:
     try:
         return dict(rename(dict(state), model))
-    except Exception:  # foreign names can break the renaming; the misfits are then told in the file's own names
+    except Exception:  # foreign names can break the renaming; the error then uses the file's own names
         return state
 
 

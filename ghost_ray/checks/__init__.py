@@ -1,9 +1,9 @@
-"""Mistakes that data tell of: pure functions of arrays, a sentence for each thing noticed, nothing for sound data.
+"""Checks for mistakes in the data: pure functions of arrays that return one sentence per finding.
 
 Nothing is refused here: the data may be right. Each function returns notes, which the jobs keep in manifests and
 results, and which page and terminal show.
 
-agreement      do the labels go with the predictions, and would another numbering of the classes fit?
+agreement      do the labels match the predictions, and would another numbering of the classes fit?
 logit_values   are the logits logits?
 features       are the features what the head reads, row by row?
 twins          rows that two sets have in common

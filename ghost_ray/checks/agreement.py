@@ -1,4 +1,4 @@
-"""Do the labels go with the predictions? If not, would another numbering of the classes?"""
+"""Do the labels match the predictions? If not, would another numbering of the classes?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ghost_ray.rows import Ints
 
-FEWEST_ROWS = 30  # below it, agreement says little
+FEWEST_ROWS = 30  # with fewer rows, agreement says little
 _CLEARLY = 0.3  # kappa that another numbering must reach, and be ahead by, to be spoken of
 _MATCHED = 0.6  # the same for classes matched one by one, which fits by chance alone more easily
 _ROWS_PER_CLASS = 5  # needed to match classes one by one
@@ -81,7 +81,7 @@ def of_labels(label: Ints, pred: Ints, classes: int, class_names: Sequence[str] 
 def _numberings(
     label: Ints, pred: Ints, classes: int, names: Sequence[str] | None
 ) -> Iterator[tuple[Ints, str, float]]:
-    """Labels under other numberings that people mix up, what each is called, and the kappa it must reach."""
+    """Labels under other numberings that people confuse, a name for each, and the kappa it must reach."""
     shift = int(np.bincount((pred - label) % classes, minlength=classes)[1:].argmax()) + 1 if classes > 1 else 0
     if classes == 2:
         yield 1 - label, "with the two classes swapped", _CLEARLY
@@ -100,14 +100,14 @@ def _numberings(
 
 
 def _orders(classes: int, names: Sequence[str] | None) -> Iterator[tuple[Ints, str]]:
-    """Where each class would stand if names with numbers were in the other order than they are."""
+    """The index of each class if names with numbers were in the other order."""
     called = [str(k) for k in range(classes)] if names is None else list(names)
     as_text, by_number = (np.empty(classes, np.int64) for _ in range(2))
     as_text[sorted(range(classes), key=called.__getitem__)] = np.arange(classes)
     by_number[sorted(range(classes), key=lambda k: in_numeric_order(called[k]))] = np.arange(classes)
     if (as_text == by_number).all():
         return
-    text = "if the classes were in the order of their names as text, 10 before 2: the network seems to count them so"
+    text = "if the classes were in the order of their names as text, 10 before 2: the network seems to use that order"
     number = "if the classes were in the order of their numbers, 2 before 10: they seem to be sorted as text"
     # Without names, the labels themselves may be places in the one order or in the other.
     numbered = np.argsort(as_text) if names is None else by_number
@@ -122,7 +122,7 @@ def in_numeric_order(name: str) -> list[tuple[int, int, str]]:
 
 
 def _matched(label: Ints, pred: Ints, classes: int) -> Ints | None:
-    """Each label as the class that its rows are mostly predicted as; None where most stay or two become one."""
+    """Each label as the class that its rows are mostly predicted as; None if most stay or two become one."""
     pairs, count = np.unique(label * classes + pred, return_counts=True)
     order = np.lexsort((-count, pairs // classes))
     of_label, first = np.unique(pairs[order] // classes, return_index=True)
@@ -136,6 +136,6 @@ def _matched(label: Ints, pred: Ints, classes: int) -> Ints | None:
 
 
 def percent(share: float) -> str:
-    """0.973 → 97.3 %; what is not all or nothing is not shown as such."""
+    """0.973 → 97.3 %; only exactly 0 and 1 are shown as 0 % and 100 %."""
     shown = 100 * share
     return f"{shown:.1f} %" if shown in (0, 100) or 0.05 <= shown < 99.95 else f"{shown:.3g} %"

@@ -29,7 +29,7 @@ class OtherOrder:
 
 
 def of_features(rows: Rows) -> list[str]:
-    """Notes on what the features of a sample are, where they are not known to be what the head reads."""
+    """Notes on the features of a sample, if it is not certain that they are the input of the head."""
     if len(rows) < _FEWEST_ROWS:
         return []
     return [*_label_column(rows), *_scale(rows.embedding)]
@@ -47,7 +47,7 @@ def _scale(embedding: Singles) -> list[str]:
     length = np.sqrt(np.einsum("nd,nd->n", embedding, embedding, dtype=np.float64))
     if abs(length.mean() - 1) <= _SAME_LENGTH and length.std() <= _SAME_LENGTH:
         return [
-            f"every row of the features looked at ({len(length):,}) has length 1: if they were normalised after the "
+            f"every checked row of the features ({len(length):,}) has length 1: if they were normalised after the "
             "network, they are not what its last layer reads"
         ]
     mean, std = embedding.mean(axis=0, dtype=np.float64), embedding.std(axis=0, dtype=np.float64)
@@ -56,13 +56,13 @@ def _scale(embedding: Singles) -> list[str]:
     if varying.sum() > 1 and standard[varying].mean() >= _NEARLY_ALL:
         return [
             "the features have mean 0 and standard deviation 1 in nearly every dimension: if they were standardised "
-            "after the network, the head does not fit them, and every set must have been by the same numbers"
+            "after the network, the head does not fit them, and every set must be standardised with the same numbers"
         ]
     return []
 
 
 def other_order(rows: Rows) -> OtherOrder | None:
-    """What can be said where the rows of a sample's features are not those of its predictions."""
+    """A note if the rows of a sample's features do not match its predictions."""
     by_pred = _nearest_mean(rows.embedding, rows.pred)
     if by_pred is None or not by_pred.is_chance:
         return None
@@ -84,11 +84,11 @@ def other_order(rows: Rows) -> OtherOrder | None:
 def _nearest_mean(embedding: Singles, group: Ints) -> Agreement | None:
     """How often the class mean that is nearest to a row is the row's own; means are of half the rows of a class.
 
-    None where too few classes have a mean, or too few rows are left.
+    None if too few classes have a mean, or too few rows are left.
     """
     if not len(group):
         return None
-    # At random: halves of rows in the order of something else would have that in common.
+    # Random halves: rows may be ordered by something that the halves would then share.
     mixed = np.random.default_rng(0).permutation(len(group))
     order = mixed[np.argsort(group[mixed], kind="stable")]
     fitted = np.zeros(len(group), bool)
@@ -120,7 +120,7 @@ def of_distances(rows: Rows, gaussians: Gaussians) -> list[str]:
     makes, its = ("dimension makes", "its") if few == 1 else ("dimensions make", "their")
     return [
         f"ghost: {few} of {len(weight):,} {makes} up {percent(float(share[few - 1]))} of the summed z-scores of known "
-        f"({named}): {its} training values vary little within a class beside those of other rows"
+        f"({named}): {its} training values vary little within a class, compared with those of other rows"
     ]
 
 

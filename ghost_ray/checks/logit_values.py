@@ -21,19 +21,19 @@ def of_logits(logits: npt.NDArray[Any]) -> list[str]:
         return []
     if logits.min() >= 0 and np.abs(logits.sum(axis=1, dtype=np.float64) - 1).max() <= _TOLERANCE:
         return [
-            f"no logit is negative and every row looked at ({rows:,}) sums to 1: these look like probabilities, and "
+            f"no logit is negative and every checked row ({rows:,}) sums to 1: these look like probabilities, and "
             "GHOST, MaxLogit and Energy need the values before the softmax"
         ]
     if logits.max() <= 0 and np.abs(logsumexp(logits)).max() <= _TOLERANCE:
         return [
-            f"the exponentials of every row of the logits looked at ({rows:,}) sum to 1: these look like logarithms "
+            f"the exponentials of every checked row of the logits ({rows:,}) sum to 1: these look like logarithms "
             "of probabilities, and GHOST, MaxLogit and Energy need the values before the softmax"
         ]
     return []
 
 
 def of_negative_top_logits(found: Mapping[str, tuple[int, int]]) -> list[str]:
-    """A note where top logits are below zero, which turns GHOST's ratio around.
+    """A note if top logits are below zero, which reverses GHOST's ratio.
 
     Parameters
     ----------

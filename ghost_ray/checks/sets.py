@@ -1,4 +1,4 @@
-"""What one set, and what several sets together, are checked for, from all labels and a sample of the rows."""
+"""Checks of one set, and of several sets together, from all labels and a sample of the rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class LookedAt:
-    """A set as checks see it: label and prediction of every row, and a sample of the rows.
+    """The data that checks use: label and prediction of every row, and a sample of the rows.
 
-    The sample has logits where they came with the features. Where ``head`` is given they follow from the features by
-    the network's own last layer, which settles what the features are.
+    The sample has logits where they came with the features. If ``head`` is given, the logits follow from the features
+    by the network's own last layer, so the features are certain.
     """
 
     label: Ints  # [N], −1 = unknown
@@ -35,21 +35,21 @@ class LookedAt:
 
 
 def of_set(looked_at: LookedAt, *, negative_top_logits: bool = True) -> list[str]:
-    """Everything that can be noticed in one set by itself."""
+    """All checks of a single set."""
     sample = looked_at.sample
     notes = of_labels(looked_at.label, looked_at.pred, looked_at.classes, looked_at.class_names)
     odd: list[str] = []
     if looked_at.head is None:
         moved = other_order(sample)
         if moved is not None:
-            # Where the logits alone are in another order, labels that do not go with them are the same mistake.
+            # If only the logits are in another order, labels that do not match them are the same mistake.
             notes = [moved.note] if moved.logits_alone else [*notes, moved.note]
         notes += of_features(sample)
         odd = of_logits(sample.logits) if sample.has_logits else []
     if negative_top_logits and not odd and (sample.has_logits or looked_at.head is not None):
         negative = int(np.count_nonzero(sample.top_logit(looked_at.head) < 0))
         whole = len(sample) == len(looked_at.label)
-        odd = of_negative_top_logits({"rows" if whole else "rows looked at": (negative, len(sample))})
+        odd = of_negative_top_logits({"rows" if whole else "checked rows": (negative, len(sample))})
     return notes + odd
 
 
@@ -70,7 +70,7 @@ def head_error(rows: Rows, head: Head) -> float:
 
 
 def lacking_classes(known: Ints, fit: Ints, name: Callable[[int], str]) -> list[str]:
-    """A note where the known test set has classes that the training set has not a row of."""
+    """A note if the known test set has classes without a row in the training set."""
     lacking = np.setdiff1d(known[known >= 0], fit)
     if not len(lacking):
         return []
@@ -86,23 +86,23 @@ def of_shared_rows(found: int, looked_for: int, rows: int, mine: str, other: str
     Parameters
     ----------
     found, looked_for, rows : int
-        Rows with a twin, rows that one was looked for, and rows of the set.
+        Rows with a twin, rows that were searched, and rows of the set.
     mine, other : str
         What the sets are called.
     """
     if not found:
         return []
-    sample = "" if looked_for == rows else " looked at"
-    return [f"{found:,} of {looked_for:,} rows of {mine}{sample} are also in {other}"]
+    sample = "" if looked_for == rows else "checked "
+    return [f"{found:,} of {looked_for:,} {sample}rows of {mine} are also in {other}"]
 
 
 def sample_size(width: int) -> int:
-    """How many rows of so many numbers a sample has: a few thousand, fewer of very wide ones."""
+    """The number of rows in a sample: a few thousand, fewer if the rows are very wide."""
     return min(_SAMPLE_ROWS, max(_FEWEST_ROWS, _SAMPLE_BYTES // (4 * width)))
 
 
 def sample_places(rows: int, size: int) -> Ints:
-    """Places of a random sample of rows in ascending order, always the same; all places where there are few."""
+    """Positions of a random sample of rows in ascending order, always the same; all positions if there are few."""
     if rows <= size:
         return np.arange(rows)
     return np.sort(np.random.default_rng(rows).choice(rows, size, replace=False))

@@ -20,8 +20,8 @@ _ROWS, _PAIRS = 256, 4096  # taken at a time
 class TwinSearch:
     """Looks for twins of some rows [n, D] in other rows, a batch at a time.
 
-    Rows are compared by a few random projections first, and then, where these agree, feature by feature. A row that
-    its own set holds twice, or whose features are all the same, says nothing and is left out.
+    Rows are compared by a few random projections first, and then, where these agree, feature by feature. A row that its
+    own set holds twice, or whose features are all the same, is ignored.
     """
 
     def __init__(self, rows: Singles) -> None:
@@ -35,7 +35,7 @@ class TwinSearch:
 
     @property
     def rows(self) -> int:
-        """How many rows twins are looked for."""
+        """The number of rows to find twins of."""
         return int(self._telling.sum())
 
     def look_in(self, others: Singles) -> None:
@@ -44,7 +44,7 @@ class TwinSearch:
             self.found[mine] = True
 
     def _pairs(self, others: Singles) -> Iterator[tuple[Ints, Ints]]:
-        """Places in the rows and in ``others`` of rows that are twins, some at a time."""
+        """Positions in the rows and in ``others`` of rows that are twins, some at a time."""
         projected = _project(others)
         order = np.argsort(projected[:, 0], kind="stable")
         places = projected[order, 0]

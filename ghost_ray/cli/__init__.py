@@ -35,7 +35,7 @@ _SETTINGS = {name for command in COMMANDS.values() for name in command.settings.
 
 class _Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are used, not of the alphabet."""
+        """In the order of use, not alphabetical."""
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -61,7 +61,7 @@ class _JobCommand(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, and after them what their values may be where a catalogue says so."""
+        """The options, followed by the values that catalogues allow for them."""
         super().format_options(ctx, formatter)
         for title, rows in listings(self._command.settings):
             with formatter.section(title):
@@ -105,14 +105,14 @@ def _named(place: str) -> Any:
 
 
 def _exit_code(error: BaseException) -> int:
-    """What the process ends with after an error that is none of ours."""
+    """The exit code after an error that is not ours."""
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED
     return _TERMINATED if isinstance(error, SystemExit) else 1
 
 
 class _Told(Exception):
-    """What a command's user is told, in the words of the command line."""
+    """The error message in terms of the command line."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except _Told as error:
         code = _fail(words, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        code = _fail(words, "interrupted; nothing half-finished was published", _INTERRUPTED)
+        code = _fail(words, "interrupted; no partial result was published", _INTERRUPTED)
     except SystemExit:
         code = 0 if _COMPLETION in os.environ else _TERMINATED
     except BrokenPipeError:
@@ -190,15 +190,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, OSError):  # a full disk, a store that does not answer
-        return f"{one_line(error)} — nothing half-finished was published; with that mended, run the same command again"
+        return f"{one_line(error)} — no partial result was published; fix this, then run the same command again"
     return f"{type(error).__name__}: {one_line(error)} (unexpected; GHOST_RAY_DEBUG=1 shows where)"
 
 
 def _leave_at_once(code: int) -> NoReturn:
     """End the process and what it started.
 
-    Libraries take seconds to wind down, and a KeyboardInterrupt inside code that came as a string makes Python die of
-    the signal, whatever exit code it was given.
+    Libraries take seconds to shut down, and a KeyboardInterrupt inside code from a string makes Python die of the
+    signal, whatever the exit code.
     """
     from ghost_ray.cluster import kill_descendants
 
@@ -208,7 +208,7 @@ def _leave_at_once(code: int) -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    # Unwinds like Ctrl-C, so that a stopped cluster job cleans up after itself.
+    # Unwinds like Ctrl-C, so that a stopped cluster job cleans up.
     raise SystemExit(_TERMINATED)
 
 

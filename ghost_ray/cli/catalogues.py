@@ -1,4 +1,4 @@
-"""What ``--help`` lists from the catalogues of other rooms, which are imported only where help is asked for."""
+"""What ``--help`` lists from the catalogues of other packages, which are imported only for help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def listings(settings: type[BaseModel]) -> Iterator[tuple[str, Rows]]:
 
 
 def names_in(catalogue: str) -> list[str]:
-    """The names of a catalogue that stand for themselves, for a shell to complete."""
+    """The complete names in a catalogue, for shell completion."""
     return [name for name, _ in _ROWS[catalogue]() if ":" not in name]
 
 

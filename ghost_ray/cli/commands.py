@@ -13,7 +13,7 @@ class Command:
     """One job as users see it. ``run`` is ``module:function``, imported when the command is used.
 
     A name of two words is a command in a group: ``registry list``. ``answer``, of the same form, makes the JSON object
-    that a scheduled command ends with, on a line of its own, however it ended.
+    that a scheduled command always prints as its last line.
     """
 
     settings: type[config.JobConfig]
@@ -72,7 +72,7 @@ COMMANDS: dict[str, Command] = {
         "ghost_ray.jobs.score:run",
         "Score a store or images with a model and accept or reject each.",
         "Writes key, pred, score and accepted. The threshold is given, chosen from known or unknown samples, or "
-        "the one already stored with the model. Options of the network and its devices go with --data.",
+        "the one already stored with the model. Options of the network and its devices need --data.",
         "ghost-ray score models/ghost --store stores/test --accept-known 0.95 \\\n"
         "      --known stores/val --out scores.parquet",
     ),
@@ -104,7 +104,7 @@ COMMANDS: dict[str, Command] = {
         "ghost_ray.jobs.refit:run",
         "Bring a registry up to date when the network or the data changed. Made for schedules.",
         "Compares the weights, the data and the settings with those of the current version. If nothing changed, it "
-        "says so and ends in seconds. Otherwise it extracts, fits, audits, evaluates and asks the gates. Then it "
+        "says so and ends in seconds. Otherwise it extracts, fits, audits, evaluates and checks the gates. Then it "
         "promotes a new version, or keeps the current one and exits with code 1. The last line on stdout is a JSON "
         "object with the outcome, the exit code and what to do. docs/operations.md describes FILE.",
         "ghost-ray refit --config refit.yaml",
@@ -137,7 +137,7 @@ COMMANDS: dict[str, Command] = {
         "ghost_ray.registry.operations:rollback",
         "Return to the version before the current one.",
         "The version that was left is held: refits do not promote the same inputs again, only a person does. A damaged "
-        "version is passed over for the one before it.",
+        "version is skipped.",
         "ghost-ray registry rollback registry",
     ),
     "registry label": Command(

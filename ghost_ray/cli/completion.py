@@ -1,4 +1,4 @@
-"""What a shell may put where an option's value stands: entries of a catalogue, allowed words, or files."""
+"""Shell completions of an option's value: entries of a catalogue, allowed words, or files."""
 
 from __future__ import annotations
 

@@ -13,15 +13,15 @@ from ghost_ray.cli.completion import completer
 from ghost_ray.cli.wording import flag
 from ghost_ray.config import Metavar, Positional, is_nested
 
-# Options that say how the job runs rather than what it does; they stand last in --help.
+# Options that say how the job runs rather than what it does; they are last in --help.
 _LAST = ("verify", "overwrite", "address", "num_cpus")
 
 
 def parameters(kind: type[BaseModel]) -> list[click.Parameter]:
     """Click parameters for every field of ``kind``, arguments first.
 
-    No parameter has a default: what the user did not say must not override a config file. Values stay strings
-    where pydantic checks them better than click. Nested settings stand in a file only.
+    No parameter has a default: an option that is not given must not override a config file. Values stay strings where
+    pydantic checks them better than click. Nested settings are only possible in a file.
     """
     fields = [field for field in kind.model_fields.items() if not is_nested(field[1])]
     arguments = [_argument(name, info) for name, info in fields if _is_positional(info)]
@@ -47,7 +47,7 @@ def _is_positional(info: FieldInfo) -> bool:
 def _argument(name: str, info: FieldInfo) -> click.Argument:
     many = info.annotation is not str
     word = _metavar(info, name) + ("..." if many else "")
-    # Not required by click: a config file may give it; pydantic says so where nothing does.
+    # Not required by click: a config file may give it. If nothing does, pydantic reports it.
     return click.Argument(
         [name],
         required=False,

@@ -39,7 +39,7 @@ def plain(value: object) -> str:
 
 
 def print_notes(notes: list[str], console: Console) -> None:
-    """What a reader of the result should know, a line each."""
+    """What a reader of the result should know, one line each."""
     for note in notes:
         console.print(f"Note: {plain(note)}")
 
@@ -53,7 +53,7 @@ def render(command: str, result: Mapping[str, object]) -> None:
     """Show a result on stdout."""
     from ghost_ray.cli import show_demo, show_fit, show_registry, show_study  # noqa: F401 - they register their renderers
 
-    # A person reads lines that end between words; a file or another program gets each sentence whole.
+    # Lines are wrapped for people; a file or another program gets each sentence on one line.
     _RENDERERS[command](result, Console(highlight=False, soft_wrap=not sys.stdout.isatty()))
 
 

@@ -66,7 +66,7 @@ def _audit(result: AuditResult, console: Console) -> None:
         console.print(f"Least normal dimensions: {', '.join(worst)}")
     named: dict[str, Sequence[ClassCount]] = {
         "Too few samples to test": result["untested_classes"],
-        "Few samples, of which only large deviations can be detected": result["thin_classes"],
+        "Few samples, so that only large deviations can be detected": result["thin_classes"],
         "Large classes, tested on a random sample": result["sampled_classes"],
     }
     for words, classes in named.items():

@@ -87,7 +87,7 @@ def _promote(result: Promotion, console: Console) -> None:
 @renders("registry rollback")
 def _rollback(result: Rollback, console: Console) -> None:
     for skipped in result["skipped"]:
-        console.print(f"Passed over {skipped['version']}, which is damaged: {plain(skipped['problem'])}")
+        console.print(f"Skipped {skipped['version']}, which is damaged: {plain(skipped['problem'])}")
     console.print(f"Back to [bold]{result['current']}[/]; {result['held']} is held until it is promoted by hand")
 
 
@@ -131,12 +131,12 @@ def _status(result: StatusResult, console: Console) -> None:
 
 def _since(now: Current) -> str:
     if now["age_seconds"] is None:
-        return f"since {_when(now['promoted'])}, which is yet to come: a clock is wrong"
+        return f"since {_when(now['promoted'])}, which is in the future: a clock is wrong"
     return f"for {_age(now['age_seconds'])} (since {_when(now['promoted'])})"
 
 
 def _attempt(attempt: AttemptRecord) -> str:
-    # That nothing changed is all there is to say of most.
+    # Most refits only find that nothing changed.
     told = attempt.get("reason") and attempt["outcome"] != "up to date"
     reason = f": {attempt.get('reason')}" if told else ""
     version = attempt.get("version") or "–"
@@ -168,7 +168,7 @@ def _verify(result: Verified, console: Console) -> None:
     for damage in result["damaged"]:
         console.print(f"Damaged   {plain(damage['file'])} {plain(damage['problem'])}")
     for folder in result["unlisted"]:
-        console.print(f"Not known {plain(folder)}: its manifest names no files, as version 0.1 wrote them")
+        console.print(f"Unchecked {plain(folder)}: its manifest lists no files, because version 0.1 wrote it")
     console.print(
         f"{result['files']:,} files of {result['results']:,} results read, {result['bytes'] / 1e6:,.1f} MB; "
         f"{len(result['damaged']):,} damaged"

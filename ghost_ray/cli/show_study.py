@@ -41,7 +41,7 @@ def _plan(plan: StudyPlan, console: Console) -> None:
         )
     console.print(networks)
     console.print(f"Methods: {plain(', '.join(plan['methods']))}. A cell is a method on an unknown set.")
-    unsized = " and those whose size only reading tells" if plan["unsized"] else ""
+    unsized = " (plus images of unknown size)" if plan["unsized"] else ""
     about = "about " if plan["estimated"] else ""
     read = f"{about}{_bytes(plan['bytes'])}{unsized} to read in {plan['requests']:,} requests"
     console.print(f"{plan['images']:,} images to embed, {read}. Nothing was run.")

@@ -1,7 +1,7 @@
 """The library's messages in the words of the command line.
 
-Inner rooms name settings as Python callers write them: ``data`` as the field of an error, and `` `overwrite=True` `` in
-its text. Here they become options.
+Inner packages name settings as Python callers write them: ``data`` as the field of an error, and `` `overwrite=True` ``
+in its text. Here they become options.
 """
 
 from __future__ import annotations

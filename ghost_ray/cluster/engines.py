@@ -22,7 +22,7 @@ _COUNT_SECONDS = 2.0  # after which the CPUs of a cluster are counted again
 
 
 class Engine(Protocol):
-    """Runs functions elsewhere. A handle stands for a result to come; handles and ``put`` values may be arguments."""
+    """Runs functions elsewhere. A handle represents a future result; handles and ``put`` values may be arguments."""
 
     @property
     def workers(self) -> int:
@@ -44,7 +44,7 @@ class Engine(Protocol):
         """Wait for a result, or raise what its task raised."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """What holds while tasks are under way."""
+        """The context in which tasks run."""
 
 
 def as_task(function: Callable[..., Any], *, num_cpus: float = TASK_CPUS, memory: float = 0) -> Any:
@@ -57,9 +57,9 @@ def as_task(function: Callable[..., Any], *, num_cpus: float = TASK_CPUS, memory
 class RayEngine:
     """Tasks of the connected Ray; one whose worker dies is run again.
 
-    None is ever cancelled: a task that ends at the moment it is cancelled trips an assertion of Ray 2.60 ("Tried to
-    complete task that was not pending"), which ends the driver without a word. What a failed job leaves behind is at
-    most a window of tasks, and they end with it.
+    No task is ever cancelled: a task that ends while it is being cancelled triggers an assertion of Ray 2.60 ("Tried to
+    complete task that was not pending"), which kills the driver without a message. A failed job leaves at most one
+    window of tasks, which end with it.
     """
 
     def __init__(self, num_cpus: float, memory: float = 0) -> None:
@@ -100,7 +100,7 @@ class RayEngine:
         return ray.get(handle)
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()  # Ray itself tells the libraries in a worker how many CPUs its task has
+        return contextlib.nullcontext()  # Ray itself sets the number of threads of the libraries in a worker
 
 
 def _call_with_list(function: Callable[[list[Any]], Any], *results: Any) -> Any:
@@ -108,7 +108,7 @@ def _call_with_list(function: Callable[[list[Any]], Any], *results: Any) -> Any:
 
 
 class _OneCore:
-    """Holds the libraries' own threads at one per task as long as any block of the process wants it.
+    """Limits the libraries to one thread per task as long as any block of the process needs it.
 
     The limit belongs to the process. Blocks overlap: generators of results are read inside one another, and jobs run
     beside each other.
@@ -150,7 +150,7 @@ class ThreadEngine:
         return self._workers
 
     def close(self) -> None:
-        """Drop what has not begun."""
+        """Drop tasks that have not started."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def put(self, value: Any) -> Any:
@@ -163,7 +163,7 @@ class ThreadEngine:
         return self._start(function, handles)
 
     def _start(self, function: Callable[[list[Any]], Any], arguments: Iterable[Any]) -> Any:
-        # A task waits for others only here, for ones begun before it: there is always one that can go on.
+        # A task waits only here, and only for tasks that started before it: one of them can always continue.
         waiting = list(arguments)
 
         def run() -> Any:
@@ -187,7 +187,7 @@ class ThreadEngine:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """One core per task, as in Ray: with threads of its own, a matrix product could also round otherwise."""
+        """One core per task, as in Ray: with more threads, a matrix product could also round differently."""
         with _one_core.block():
             yield
 

@@ -56,7 +56,7 @@ class _Held:
 
 
 def survey(places: Sequence[Any], source: Origin, classes: int) -> tuple[np.ndarray, list[Unit]]:
-    """How many rows there are of each label from −1 on, [classes + 1], and the units that hold any."""
+    """The number of rows per label from −1 on, [classes + 1], and the units that hold any."""
     counts = np.zeros(classes + 1, np.int64)
     units = []
     for handle, label in (found for place in places for found in source.labels(place)):
@@ -103,7 +103,7 @@ def _empty(table: pa.Table) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What one output task brings together: units that hold rows of the bucket among others, and its part of runs."""
+    """The input of one output task: units that hold rows of the bucket among others, and its part of the runs."""
 
     index: int
     units: tuple[Unit, ...]

@@ -1,12 +1,12 @@
-"""What Ray lost, told apart from what code raised."""
+"""Distinguishes losses in Ray from exceptions of code."""
 
 from __future__ import annotations
 
 
 def lost_something(error: BaseException) -> bool:
-    """Whether a process, a node or an object went away under the job: tried again, the same work may succeed.
+    """Whether the job lost a process, a node or an object, so that a retry may succeed.
 
-    An actor whose constructor raised is none of these: it will raise again.
+    An actor whose constructor raised does not count: it will raise again.
     """
     from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, WorkerCrashedError
 

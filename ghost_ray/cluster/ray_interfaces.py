@@ -1,10 +1,10 @@
-"""The one door to what Ray does not promise to keep: its beta, developer and private interfaces.
+"""The only module that uses Ray's unstable interfaces: beta, developer and private ones.
 
 Everything else in this package uses names that Ray calls public and stable; a test reads Ray's own annotations and
-holds every module but this one to that. Each function says which interface it stands for and why none that is
-stable will do. When a new Ray changes one of them, this is the file to mend.
+checks every other module. Each function names the interface it uses and why no stable one is enough. When a new Ray
+changes one of them, only this file must change.
 
-Ray is imported inside the functions: ``ghost-ray --help`` must not pay for it, nor a decoding worker for Ray Data.
+Ray is imported inside the functions: ``ghost-ray --help`` must not wait for it, nor a decoding worker for Ray Data.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def alive_nodes() -> list[dict[str, float]]:
 
 
 def wants_token(address: str) -> bool:
-    """Whether a cluster refuses whoever shows no valid token.
+    """Whether a cluster refuses clients without a valid token.
 
-    Ray's own client does not tell such a cluster from one that is not there. What tells them apart is the answer to any
-    request, here to ``CheckAlive`` of its internal service.
+    Ray's own client does not distinguish such a cluster from a missing one. The answer to any request does; here it is
+    ``CheckAlive`` of Ray's internal service.
     """
     import grpc
 
@@ -95,11 +95,11 @@ class AutoscalingConfig:
 
 
 def autoscaling_config() -> AutoscalingConfig | None:
-    """What the autoscaler may do; None where there is none, or where it does not run beside the head.
+    """What the autoscaler may do; None if there is none, or where it does not run beside the head.
 
-    Ray publishes its node types nowhere. They stand in the file that ``ray start --autoscaling-config`` was given; the
-    command line of the autoscaler's process names it, and it is read on the head. On Kubernetes the autoscaler has a
-    container of its own, and nothing is found. ``ray.nodes`` (developer) tells which node is the head.
+    Ray does not publish its node types. They are in the file given to ``ray start --autoscaling-config``; the command
+    line of the autoscaler's process names it, and it is read on the head. On Kubernetes the autoscaler has its own
+    container, and nothing is found. ``ray.nodes`` (developer) shows which node is the head.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -148,7 +148,7 @@ class AutoscalerReport:
 
 
 def autoscaler_report() -> AutoscalerReport | None:
-    """The autoscaler's last report; None where there is none.
+    """The autoscaler's last report; None if there is none.
 
     ``is_autoscaler_v2`` and ``get_cluster_status`` (not annotated) for the newer autoscaler, and for the older the
     report in ``_internal_kv_get`` (private) under ``DEBUG_AUTOSCALING_STATUS``: what ``ray status`` reads.
@@ -179,9 +179,9 @@ def autoscaler_report() -> AutoscalerReport | None:
 
 
 def pickled(value: object) -> bytes:
-    """A value as Ray itself would send it to a worker, for a process that is none.
+    """A value serialized as Ray does it for a worker, for a process that is not a Ray worker.
 
-    ``ray.cloudpickle.dumps`` (not annotated): plain pickle refuses functions of modules that nobody can import.
+    ``ray.cloudpickle.dumps`` (not annotated): plain pickle refuses functions of modules that cannot be imported.
     """
     from ray import cloudpickle
 
@@ -203,7 +203,7 @@ def counter(name: str, text: str, *tags: str) -> Any:
 
 
 def set_gauge(name: str, text: str, value: float, **tags: str) -> None:
-    """A metric that is what it was last set to; ``Gauge`` (developer), as in :func:`counter`."""
+    """A metric with the value it was last set to; ``Gauge`` (developer), as in :func:`counter`."""
     from ray.util.metrics import Gauge
 
     Gauge(name, text, tag_keys=tuple(tags)).set(value, tags=tags)
@@ -217,13 +217,13 @@ _RESERVED = 0.1  # of the memory for blocks
 def block_source(tasks: Sequence[Callable[[], Iterable[pa.Table]]]) -> Any:
     """A source with a read task for each function, which gives its blocks one after the other.
 
-    ``ReadTask`` and ``BlockMetadata`` (developer) are what a ``Datasource`` is made of; there is no stable way to have
-    blocks made by tasks of one's own.
+    ``ReadTask`` and ``BlockMetadata`` (developer) are what a ``Datasource`` is made of; there is no stable way to
+    produce blocks in custom tasks.
     """
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
 
-    # How much a task will give is not known before it runs.
+    # The size of a task's output is not known before it runs.
     metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
 
     class Blocks(Datasource):
@@ -242,7 +242,7 @@ def block_source(tasks: Sequence[Callable[[], Iterable[pa.Table]]]) -> Any:
 def block_sink(write: Callable[[pa.Table], None]) -> Any:
     """A sink that hands each block to ``write``.
 
-    ``Datasink`` (developer): ``write_parquet``, the stable one, cuts and names files as it likes.
+    ``Datasink`` (developer): ``write_parquet``, the stable one, does not let callers split and name files.
     """
     from ray.data import Datasink
 
@@ -265,12 +265,13 @@ def streaming(block_bytes: int, ahead_bytes: int) -> Iterator[None]:
 
     before = DataContext.get_current()
     context = before.copy()
-    context.raise_original_map_exception = True  # wrapped by Ray Data, what a stage raised arrives as text alone
+    context.raise_original_map_exception = True  # otherwise only the text of a stage's exception arrives
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.target_max_block_size = block_bytes
     context.execution_options.resource_limits = ExecutionResources(object_store_memory=ahead_bytes)
-    # Ray Data waits until actors queue nearly twice the calls they run at once. Ours are given as many as they run.
+    # By default Ray Data adds actors only when the queue is nearly twice the concurrent calls. Ours get exactly as many
+    # as they run.
     context.autoscaling_config = dataclasses.replace(
         context.autoscaling_config, actor_pool_util_upscaling_threshold=1.0
     )

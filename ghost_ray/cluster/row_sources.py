@@ -16,14 +16,15 @@ from ghost_ray.files import resolve
 from ghost_ray.store import Piece, Store, hash_keys, open_parquet, read_vectors
 
 MARK = "mark"  # the column of a run that holds the hash of the key
-_AT = "at"  # of rows that were read: where in their row group they stand
+_AT = "at"  # position of the rows in their row group
 
 Filters = list[tuple[str, str, Any]]
 FileGroup = tuple[str, int]  # URI, row group
 
 
 # A *unit* is a row group of the input, the smallest thing that is read. A *run* is an Arrow file in which the rows of
-# some units lie by range of buckets, a record batch each: whoever needs one range reads that batch of every run.
+# some units are grouped by range of buckets, one record batch per range: a reader of one range reads that batch of
+# every run.
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class RunBatch:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows as columns; ``mark`` is the hash of the key, by which rows lie in order within a class."""
+    """Some rows as columns; ``mark`` is the hash of the key, which orders the rows within a class."""
 
     key: pa.Array
     label: np.ndarray
@@ -77,7 +78,7 @@ def vector_widths(schema: pa.Schema) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Parquet files of this program's own making; a place is a file's URI."""
+    """Parquet files that this program wrote; a place is a file's URI."""
 
     schema: pa.Schema
     filters: Filters | None
@@ -103,7 +104,7 @@ class FileSource:
                     yield _batch(table, plain | {name: _numbers(table[name]) for name in decoded})
 
     def _narrow(self, file: Any, group: int, names: list[str]) -> pa.Table:
-        """Columns of a row group, of the rows that pass the filters, and where in the group these stand."""
+        """Columns of a row group, only the rows that pass the filters, and their positions in the group."""
         asked = [name for name, _, _ in self.filters or []]
         table = file.read_row_group(group, columns=list(dict.fromkeys([*names, *asked])), use_threads=False)
         table = table.append_column(_AT, pa.array(np.arange(table.num_rows)))
@@ -112,7 +113,7 @@ class FileSource:
 
 @dataclass(frozen=True)
 class StoreSource:
-    """A store, perhaps of somebody else's making: every row is checked before it leaves the file it is named by.
+    """A store, which may come from elsewhere: every row is checked when it is read.
 
     A place is a piece of one row group.
     """
@@ -132,7 +133,7 @@ class StoreSource:
 
 @dataclass(frozen=True)
 class RunSource:
-    """Runs of an earlier round; what is read is one range of a run."""
+    """Runs of an earlier round; one range of a run is read."""
 
     def read(self, handles: Sequence[RunBatch]) -> Iterator[Batch]:
         for handle in handles:

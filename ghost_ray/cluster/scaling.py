@@ -1,8 +1,8 @@
-"""Room for what a job needs: what a cluster has, what it may become, and waiting for what is on its way.
+"""Room for a job's needs: what a cluster has, how far it can grow, and waiting for nodes.
 
-Nodes of a cluster that scales itself come when something waits for them. What waits here is a placement group for
-each place that is needed: the autoscaler sees all of them at once, and they vanish with the job, even one that is
-killed. A request to the autoscaler (``request_resources``) would outlive it, and so would the nodes it brings.
+An autoscaling cluster adds nodes when something waits for them. Here one placement group per needed place waits: the
+autoscaler sees all of them at once, and they are removed with the job, even if it is killed. A request to the
+autoscaler (``request_resources``) would outlive the job, and so would the nodes it adds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Node = dict[str, float]  # resources: CPU, GPU, memory in bytes, and whatever el
 
 
 class NoRoom(Exception):
-    """What is needed fits nowhere, and will not; the text says why. ``places`` is how often it would have fitted."""
+    """The resources do not fit and never will; the text says why. ``places`` is how often they would fit."""
 
     def __init__(self, problem: str, places: int) -> None:
         super().__init__(problem)
@@ -41,12 +41,12 @@ def places(nodes: Sequence[Mapping[str, float]], bundle: Mapping[str, float]) ->
 
 
 def largest_cluster() -> list[Node] | None:
-    """The nodes there would be if every node type were at its limit; None where no limit is known."""
+    """The nodes there would be if every node type were at its limit; None if no limit is known."""
     config = autoscaling_config()
     if config is None:
         return None
     now = alive_nodes()
-    limit = config.max_workers - (len(now) - 1)  # the head is none
+    limit = config.max_workers - (len(now) - 1)  # the head is not a worker
     more: list[Node] = []
     for kind in config.worker_types:
         running = sum(all(node.get(name) == kind.resources.get(name, 0) for name in ("CPU", "GPU")) for node in now)
@@ -63,29 +63,29 @@ def wait_for_places(
     Parameters
     ----------
     job, what : str
-        Who waits, and what the places are for, as in "3 actors with 1 GPU each".
+        The waiting job, and what it needs, as in "3 actors with 1 GPU each".
     bundle : mapping
         Resources that are needed together, such as ``{"GPU": 1}``.
     wanted : int
         How many places to ask the autoscaler for.
     may_grow : bool
-        Whether nodes may join; else what does not fit is refused at once.
+        Whether nodes may join; if not, a request that does not fit is refused at once.
 
     Raises
     ------
     NoRoom
-        Within a minute, where no node could ever hold it or nothing is on its way.
+        Within a minute, if no node can ever hold it or no node is starting.
     JobFailed
-        Where the autoscaler tried for as long as `NODE_PATIENCE` allows.
+        If the autoscaler did not succeed within `NODE_PATIENCE`.
     """
     nodes = alive_nodes()
     if places(nodes, bundle) >= least:
         return nodes
-    lacking = f"{what}: no room on the nodes there are ({_have(nodes, bundle)})"
+    lacking = f"{what}: no room on the existing nodes ({_have(nodes, bundle)})"
     largest = largest_cluster() if may_grow else nodes
     if largest is not None and places(largest, bundle) < least:
         at_most = places(largest, bundle)
-        limit = f", nor with every node type at its limit: then there is room for {at_most}" if may_grow else ""
+        limit = f", and with every node type at its limit there is room for only {at_most}" if may_grow else ""
         raise NoRoom(f"{lacking}{limit}", at_most)
     with _asking_for(bundle, max(least, wanted)):
         say(f"{job}: {lacking}; waiting for nodes to join")
@@ -97,17 +97,17 @@ def _wait(job: str, what: str, bundle: Mapping[str, float], least: int, *, scale
     first = autoscaler_report()
     while places(nodes := alive_nodes(), bundle) < least:
         now = time.monotonic()
-        lacking = f"{what}: no room on the nodes there are ({_have(nodes, bundle)})"
+        lacking = f"{what}: no room on the existing nodes ({_have(nodes, bundle)})"
         if not scales and now - start >= JOIN_PATIENCE:
             last = autoscaler_report()
             looked = last is None or first is None or last.version != first.version
             if looked and not (last and last.bringing):
-                raise NoRoom(f"{lacking}, and no node is on its way", places(nodes, bundle))
+                raise NoRoom(f"{lacking}, and no node is starting", places(nodes, bundle))
         if now - start >= NODE_PATIENCE:
-            waited = f"waited {NODE_PATIENCE / 60:.0f} minutes for nodes in vain"
+            waited = f"waited {NODE_PATIENCE / 60:.0f} minutes for nodes without success"
             raise JobFailed(f"{waited}; {lacking} — see `ray status`, then run the same command again")
         if now - told >= _TELL_SECONDS:
-            say(f"{job}: {lacking}; waiting for nodes to join since {now - start:.0f} s")
+            say(f"{job}: {lacking}; waiting for nodes to join for {now - start:.0f} s")
             told = now
         time.sleep(_POLL_SECONDS)
     say(f"{job}: room for {what} after {time.monotonic() - start:.0f} s")
@@ -120,7 +120,7 @@ def _have(nodes: Sequence[Mapping[str, float]], bundle: Mapping[str, float]) -> 
 
 @contextlib.contextmanager
 def _asking_for(bundle: Mapping[str, float], count: int) -> Iterator[None]:
-    """Have ``count`` such bundles wait for a place while the block runs."""
+    """Let ``count`` such bundles wait for a place while the block runs."""
     from ray.util import placement_group, remove_placement_group
 
     groups = [placement_group([dict(bundle)]) for _ in range(count)]

@@ -77,7 +77,7 @@ def rejoin(config: RayJobConfig) -> None:
         try:
             _start(config)
         except InputError as error:
-            raise JobFailed(f"{error} — what is done is kept; run the same command again") from None
+            raise JobFailed(f"{error} — finished work is kept; run the same command again") from None
 
 
 @contextlib.contextmanager

@@ -1,15 +1,14 @@
-"""Bring the rows of a class together: unordered row files become a clustered store's, each key once.
+"""Sort rows by class: unordered row files become the files of a clustered store, each key once.
 
 Labels are counted first, so that every bucket of consecutive labels holds about as much as a task can sort in memory.
-Where the labels of a row group lie in few buckets, as those of a class folder do, each bucket's task reads the row
-groups it needs, and that is all. Only row groups with labels of many buckets are exchanged first, through files in a
-scratch folder: a round cuts them into at most `WIDTH` ranges of buckets, and each range that is still more than a
-bucket into as many again. A task never holds more than `PART_BYTES`, nor opens many more than `WIDTH` files, however
-large the whole is; nothing goes through Ray's object store.
+If the labels of a row group are in few buckets, like those of a class folder, each bucket's task simply reads the row
+groups it needs. Only row groups with labels of many buckets are exchanged first, through files in a scratch folder: a
+round splits them into at most `WIDTH` ranges of buckets, and the next round splits each range that is still more than
+one bucket. A task never holds more than `PART_BYTES`, nor opens many more than `WIDTH` files, however large the whole
+is; nothing goes through Ray's object store.
 
-Within a class, rows lie in the order of the hash of their key: the first of them are a random sample, for whoever needs
-no more. Which file a row goes to depends on the rows alone: the same rows give the same files, whatever wrote them, in
-whatever order, on however many workers.
+Within a class, rows are in the order of the hash of their key, so the first ones are a random sample. The file of a row
+depends on the rows alone: the same rows give the same files, in any input order and with any number of workers.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from ghost_ray.store import STORE_FORMAT, RowFile, Store, finish_store, row_sche
 BUCKET_BYTES = 192 << 20
 PART_BYTES = 256 << 20
 WIDTH = 512
-MOST_READS = 3  # buckets that may read a row group each for themselves, rather than have it exchanged
+MOST_READS = 3  # buckets that may each read a row group directly, instead of exchanging it
 _SURVEYED = 64  # places that a task counts the labels of
 _SCRATCH = "exchange"
 
@@ -67,10 +66,10 @@ def arrange(
 
 
 def clustered(store: Store, folder: str) -> Store:
-    """The store itself if the rows of a class lie together in it; else a copy in ``folder`` in which they do.
+    """The store itself if the rows of each class are contiguous in it; else a copy in ``folder`` in which they are.
 
-    All rows are kept, also where keys repeat. A whole copy that an earlier run left in ``folder`` is used again.
-    The copy has no head of its own.
+    All rows are kept, also where keys repeat. A complete copy that an earlier run left in ``folder`` is reused. The
+    copy has no head of its own.
     """
     if store.clustered:
         return store
@@ -87,7 +86,7 @@ def clustered(store: Store, folder: str) -> Store:
 
 @dataclass(frozen=True)
 class _Target:
-    """What every task of a shuffle is told."""
+    """The arguments of every task of a shuffle."""
 
     buckets: Buckets
     folder: str

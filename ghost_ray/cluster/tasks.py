@@ -29,7 +29,7 @@ def workers(config: RayJobConfig) -> Iterator[None]:
     """Something to run tasks for the block: a Ray that is joined or named, else threads of this process.
 
     A local Ray takes longer to start and to stop than a job that only reads a store takes for ten gigabytes. Within
-    ``threads``, threads it is.
+    ``threads``, threads are always used.
     """
     if _threads.get() is not None:
         yield
@@ -70,7 +70,7 @@ def current_engine(num_cpus: float = TASK_CPUS, memory: float = 0) -> Engine:
 
 
 def _window(engine: Engine) -> int:
-    """Tasks under way at a time. More than can run: the rest is what an autoscaler brings further nodes for."""
+    """Tasks submitted at a time. More than can run, so that an autoscaler adds nodes for the rest."""
     return 2 * engine.workers + 2
 
 
@@ -83,7 +83,7 @@ def map_ordered(
 ) -> Generator[tuple[Item, Found], None, None]:
     """Run ``function(item, *shared)`` as a task for each item; yield (item, result) in the items' order.
 
-    Only a window of tasks is under way, so neither the driver nor the object store holds all the results.
+    Only a window of tasks is submitted at a time, so neither the driver nor the object store holds all the results.
     ``shared`` arguments are put into the object store once. Tasks whose worker dies are run again by Ray.
     """
     engine = current_engine(num_cpus, memory)
@@ -110,8 +110,8 @@ def map_merge(
     """Run ``function(item, *shared)`` for each item and merge the results in a tree, all in tasks.
 
     ``merge(results)``, which may empty its list as it goes, always sees the same neighbours in the same order, so the
-    outcome depends on the items and not on how many workers there are or which of them is first. Results are merged
-    as they come: about one window of them exists at a time. ``done`` is told of each item in order.
+    result does not depend on the number of workers or on which finishes first. Results are merged as they arrive: about
+    one window of them exists at a time. ``done`` is called for each item in order.
     """
     engine = current_engine()
     references = [engine.put(value) for value in shared]

@@ -1,7 +1,7 @@
-"""Who sees this path? Local places of a job, tried from every node before the work begins.
+"""Checks from every node that it sees the local paths of a job, before the work begins.
 
-A folder of one machine is nothing to another. Where the nodes share no file system a job would fail somewhere in its
-middle, and again each time it is run.
+A local folder of one machine does not exist on another. If the nodes share no file system, a job would fail midway, on
+every run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Probe:
 
 
 def require_places(settings: BaseModel) -> None:
-    """Refuse local places of the settings that a node does not see; where there is one node, nothing is asked.
+    """Refuse local paths in the settings that a node does not see; with one node, nothing is checked.
 
     Raises
     ------
@@ -62,10 +62,10 @@ def require_places(settings: BaseModel) -> None:
 
 @contextlib.contextmanager
 def _probing(use: PlaceUse) -> Iterator[_Probe | None]:
-    """What to look for; of a place to be written, a file that is there for as long as the block lasts."""
+    """What to look for; for an output path, a file that exists while the block runs."""
     path = Path(resolve(use.uri, use.field)[1])
     if not use.written:
-        # What is not there is refused by whoever opens it.
+        # A missing path is refused when it is opened.
         yield _Probe(use, str(path), path.stat().st_size if path.is_file() else None) if path.exists() else None
         return
     folder = next(above for above in path.parents if above.is_dir())

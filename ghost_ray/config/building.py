@@ -68,7 +68,7 @@ def _keys_at(kind: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
 
 
 def is_nested(info: FieldInfo) -> bool:
-    """Whether a field is a section of settings of its own, which stands in a file and never on the command line."""
+    """Whether a field is a nested section, which is only possible in a file and not on the command line."""
     members = get_args(info.annotation) or (info.annotation,)
     return any(isinstance(member, type) and issubclass(member, BaseModel) for member in members)
 

@@ -23,9 +23,9 @@ class Metavar:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Marks a field whose values are entries of a catalogue further out, which ``--help`` lists.
+    """Marks a field whose values are entries of a catalogue in a higher layer, which ``--help`` lists.
 
-    Settings know the word alone: what it names is looked up, and refused, where it is used.
+    Settings only hold the name; it is looked up, and refused if wrong, where it is used.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Place:
-    """Marks a field that names a place which the workers of a job reach too."""
+    """Marks a field that names a place which the workers of a job access too."""
 
     written: bool = False
 

@@ -52,7 +52,7 @@ class EvaluateSection(JobConfig):
 
 
 class GatesSection(JobConfig):
-    """What a version must fulfil to be promoted; a gate left out, or set to null, is not asked."""
+    """What a version must fulfil to be promoted; a gate that is set to null is not checked."""
 
     max_rejected_fraction: Fraction | None = 0.1  # of the normality tests; the paper's worst network has 0.083
     max_accuracy_drop: Fraction | None = 0.01  # against the current version, in absolute terms
@@ -76,11 +76,11 @@ class RefitConfig(RayJobConfig):
         None, description="Store the threshold that keeps this share of the images under `known`."
     )
     gates: GatesSection = Field(default_factory=lambda: GatesSection.model_validate({}))
-    keep: int = Field(5, ge=1, description="Versions kept beside the current and the previous one.")
+    keep: int = Field(5, ge=1, description="Number of versions to keep, beside the current and the previous one.")
     strict: Literal["never", "minor", "any"] = Field(
-        "minor", description="Which other version of torch or timm has everything computed again."
+        "minor", description="Which version changes of torch or timm make the refit compute everything again."
     )
-    plan: bool = Field(False, description="Only say what would be computed again, and why.")
+    plan: bool = Field(False, description="Only print what would be computed again, and why.")
 
     @model_validator(mode="after")
     def _consistent(self) -> RefitConfig:
@@ -132,8 +132,10 @@ class LabelConfig(RegistryConfig):
 class PruneConfig(RegistryConfig):
     """Settings of ``registry prune``."""
 
-    keep: int = Field(5, ge=0, description="Newest versions kept beside the current and the previous one.")
-    dry_run: bool = Field(False, description="Only say what would be removed.")
+    keep: int = Field(
+        5, ge=0, description="Number of newest versions to keep, beside the current and the previous one."
+    )
+    dry_run: bool = Field(False, description="Only print what would be removed.")
 
 
 class StatusConfig(RegistryConfig):
@@ -154,7 +156,7 @@ class StatusConfig(RegistryConfig):
     @model_validator(mode="after")
     def _consistent(self) -> StatusConfig:
         if self.max_age is not None and not self.check:
-            raise ValueError("`max_age` goes with `check`")
+            raise ValueError("`max_age` needs `check`")
         return self
 
 

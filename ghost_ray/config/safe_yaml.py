@@ -1,7 +1,7 @@
-"""YAML from strangers: the core schema of YAML 1.2, plain values only, and never more of them than the file is long.
+"""Untrusted YAML: the core schema of YAML 1.2, plain values only, and a bounded number of them.
 
-PyYAML's own safe loader builds no objects, but reads ``1:8`` as a number of base 60 and ``no`` as false, lets a page
-of aliases unfold into gigabytes, and leaves some malformed values to end in an AttributeError.
+PyYAML's own safe loader builds no objects, but reads ``1:8`` as a number of base 60 and ``no`` as false, lets a page of
+aliases expand into gigabytes, and raises an AttributeError for some malformed values.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _TOO_DEEP = f"is nested more than {_MAX_DEPTH} deep"
 
 
 def _unfolded(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """Number of nodes below ``node`` with its aliases written out; ValueError where they are absurdly many."""
-    if depth > _MAX_DEPTH:  # also how an alias to a node around itself ends
+    """Number of nodes below ``node`` with its aliases written out; ValueError if they are absurdly many."""
+    if depth > _MAX_DEPTH:  # also stops an alias to an enclosing node
         raise ValueError(_TOO_DEEP)
     if id(node) not in known:
         children: list[yaml.Node] = []

@@ -49,15 +49,16 @@ class DeviceConfig(BaseModel):
     batch_size: int = Field(64, ge=1, le=65536, description="Images per forward pass.")
     actors: Annotated[str | None, BeforeValidator(actors_range), Metavar("MIN:MAX")] = Field(
         None,
-        description="Size of the pool of embedding actors. Default: as many as the cluster has, or may get, room for.",
+        description="Size of the pool of embedding actors. Default: as many as fit on the cluster, including nodes "
+        "that it can add.",
     )
     gpus_per_actor: float | None = Field(
-        None, ge=0, le=64, description="GPUs per actor. Default: 1 if the cluster has any or may get one, else 0."
+        None, ge=0, le=64, description="GPUs per actor. Default: 1 if the cluster has a GPU or can add one, else 0."
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the forward pass.")
     compile: bool = Field(False, description="Compile the network with torch.compile.")
     tf32: bool = Field(
-        False, description="Let a GPU shorten float32 operands to TF32: faster, with 10 bits instead of 23."
+        False, description="Let a GPU round float32 operands to TF32: faster, with 10 instead of 23 bits of precision."
     )
 
 
@@ -75,7 +76,7 @@ class SourceConfig(BaseModel):
     """Which images."""
 
     format: Annotated[str | None, Metavar("NAME"), Catalogue("formats")] = Field(
-        None, description="How the images are kept; formats are listed below. Default: detected."
+        None, description="Format of the images. Formats are listed below. Default: detected."
     )
     root: Annotated[str | None, Metavar("URI"), Place()] = Field(
         None, description="Folder that the paths of an image list are relative to."
@@ -86,7 +87,7 @@ class SourceConfig(BaseModel):
     )
     seed: int = Field(0, ge=0, description="Seed of the random samples.")
     max_failures: Fraction = Field(
-        0.01, description="Share of images that may fail. Beyond it the job ends with exit code 1."
+        0.01, description="Share of images that may fail. If more fail, the job ends with exit code 1."
     )
 
 
@@ -113,9 +114,9 @@ class ExtractConfig(OutputConfig, NetworkConfig, SourceConfig):
     @model_validator(mode="after")
     def _consistent(self) -> ExtractConfig:
         if self.restrict and self.restrict_like:
-            raise ValueError("`restrict` and `restrict_like` exclude each other")
+            raise ValueError("`restrict` and `restrict_like` cannot be used together")
         if self.unknown and (self.classes or self.restrict):
-            raise ValueError("`unknown` goes with neither `classes` nor `restrict`")
+            raise ValueError("`unknown` cannot be used with `classes` or `restrict`")
         return self
 
 
@@ -127,7 +128,7 @@ class ImportConfig(OutputConfig):
     )
     features: Annotated[str, Metavar("FILE[#NAME]")] = Field(
         description="Embeddings, [N, D]: .npy, .npz, .pt, .safetensors, Parquet or CSV. #NAME is an array or column "
-        "in it. Default: the one with a customary name.",
+        "in it. Default: the one with a common name.",
         min_length=1,
     )
     logits: Annotated[str, Metavar("FILE[#NAME]")] = Field(
@@ -162,11 +163,11 @@ class ImportConfig(OutputConfig):
     @model_validator(mode="after")
     def _consistent(self) -> ImportConfig:
         if self.restrict and self.restrict_like:
-            raise ValueError("`restrict` and `restrict_like` exclude each other")
+            raise ValueError("`restrict` and `restrict_like` cannot be used together")
         if self.unknown and (self.restrict or self.unknown_out):
-            raise ValueError("`unknown` goes with neither `restrict` nor `unknown_out`")
+            raise ValueError("`unknown` cannot be used with `restrict` or `unknown_out`")
         if self.unknown_out is not None and self.unknown_out.rstrip("/") == self.out.rstrip("/"):
-            raise ValueError("`unknown_out` and `out` are one place")
+            raise ValueError("`unknown_out` and `out` are the same place")
         return self
 
 
@@ -201,7 +202,7 @@ class AuditConfig(OutputConfig, StoreReadingConfig):
         5000,
         ge=3,
         le=5000,
-        description="Samples tested per class at most. Of a larger class, a random sample is tested.",
+        description="Maximum number of samples tested per class. Larger classes are sampled at random.",
     )
     seed: int = Field(0, ge=0, description="Seed of the random sample.")
     fail_above: Fraction | None = Field(
@@ -210,7 +211,7 @@ class AuditConfig(OutputConfig, StoreReadingConfig):
 
 
 class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
-    """Settings of ``score``; those of the network and its devices go with images alone."""
+    """Settings of ``score``; those of the network and its devices are only for images."""
 
     gaussians: Annotated[str, Positional(), Metavar("MODEL")] = Field(description="Model made by `fit`.")
     store: Annotated[str | None, Metavar("STORE"), Place()] = Field(None, description="Score the rows of this store.")
@@ -240,13 +241,13 @@ class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
             raise ValueError("exactly one of `store` and `data` is needed")
         for name in ("network", *DeviceConfig.model_fields):
             if self.data is None and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"`{name}` goes with `data`: the rows of a store are embedded already")
+                raise ValueError(f"`{name}` needs `data`: the rows of a store are already embedded")
         if sum(x is not None for x in (self.threshold, self.accept_known, self.accept_fpr)) > 1:
             raise ValueError("only one of `threshold`, `accept_known`, `accept_fpr` may be given")
         if (self.accept_known is None) != (self.known is None):
-            raise ValueError("`accept_known` and `known` go together")
+            raise ValueError("`accept_known` and `known` must be given together")
         if (self.accept_fpr is None) != (self.unknown is None):
-            raise ValueError("`accept_fpr` and `unknown` go together")
+            raise ValueError("`accept_fpr` and `unknown` must be given together")
         return self
 
 
@@ -293,7 +294,7 @@ class DemoConfig(RayJobConfig):
     )
     overwrite: bool = Field(False, description="Replace an earlier demo.")
     methods: Annotated[Words, Metavar("NAMES"), Catalogue("methods")] = Field(
-        # Of 543 training images a hundredth would be five.
+        # A hundredth of the 543 training images would be five.
         (*DEFAULT_METHODS[:-1], "nnguide:k=10:fraction=1"),
         description="Methods to compare, separated by commas, or `all`, as for `evaluate`. Listed below.",
         min_length=1,

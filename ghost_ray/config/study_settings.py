@@ -11,7 +11,7 @@ from ghost_ray.config.fields import Catalogue, Metavar, Name, Words, pairs
 from ghost_ray.config.refit_settings import AuditSection, DataSection, LabelledSection, NetworkSection
 from ghost_ray.config.settings import EvaluateConfig, JobConfig, RayJobConfig
 
-# Folders of a study that are no network's.
+# Folders of a study that do not belong to a network.
 _TAKEN = ("tables", "plots")
 
 
@@ -24,7 +24,7 @@ class StoresSection(JobConfig):
 
 
 class StudyNetwork(NetworkSection):
-    """A network with the options of ``extract``, or stores of it; what is not among the stores is extracted."""
+    """A network with the options of ``extract``, or its existing stores; missing stores are extracted."""
 
     model: Annotated[str, Metavar("NAME")] = ""
     stores: StoresSection = Field(default_factory=lambda: StoresSection.model_validate({}))
@@ -41,7 +41,7 @@ class StudyConfig(RayJobConfig):
     """Settings of ``study``."""
 
     out: Annotated[str, Metavar("DIR")] = Field(
-        description="Folder of the study, local or on an object store. What is there already is used.", min_length=1
+        description="Folder of the study, local or on an object store. Existing results in it are used.", min_length=1
     )
     networks: dict[Name, StudyNetwork] = Field(min_length=1)
     fit: LabelledSection | None = None
@@ -60,7 +60,7 @@ class StudyConfig(RayJobConfig):
     draw_size: int = Field(1000, ge=10, description="Knowns and unknowns per draw.")
     seed: int = Field(0, ge=0, description="Seed of all random choices.")
     plots: bool = Field(True, description="Also write every figure as PNG, SVG and PDF into plots/.")
-    plan: bool = Field(False, description="Only say what would run and what it needs.")
+    plan: bool = Field(False, description="Only print what would run and what it needs.")
 
     def sets_of(self, network: str) -> list[str]:
         """The unknown sets that a network is evaluated on."""

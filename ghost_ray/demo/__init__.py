@@ -1,4 +1,4 @@
-"""``demo``: everything on real pictures, offline, through the very functions a user's ImageNet goes through."""
+"""``demo``: everything on real images, offline, with the same functions that process a user's own data."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class DemoResult(JobResults):
 
 def run(config: DemoConfig) -> DemoResult:
     """Run extract, fit, audit, evaluate, study and report on handwritten digits; returns what each of them returned."""
-    # Imported here, not above: the jobs pull in Ray, and a wrong --out must be told at once.
+    # Imported here, not above: the jobs import Ray, and a wrong --out must be reported at once.
     from ghost_ray import report
     from ghost_ray.demo import digits
     from ghost_ray.jobs import audit, evaluate, extract, fit
 
-    evaluate.named_methods(config.methods)  # a wrong one must not be told after a minute's work
+    evaluate.named_methods(config.methods)  # a wrong method must be reported before a minute of work
     with _folder(config) as out:
         images, weights = os.path.join(out, "images"), os.path.join(out, "network", "weights.safetensors")
         counts = digits.write_images(images)
@@ -113,7 +113,7 @@ def run(config: DemoConfig) -> DemoResult:
 
 
 def _study(config: DemoConfig, out: str, images: str, stores: dict[str, str], early: str) -> StudyResult:
-    """The network beside itself after a few epochs: one from the stores that are there, the other from images."""
+    """The network and the same network after a few epochs: the first from its stores, the other from images."""
     from ghost_ray.config.study_settings import StudyConfig
     from ghost_ray.jobs.study.study_job import run_study
 
@@ -136,7 +136,7 @@ def _study(config: DemoConfig, out: str, images: str, stores: dict[str, str], ea
 
 @contextlib.contextmanager
 def _folder(config: DemoConfig) -> Iterator[str]:
-    """The demo's folder: an unfinished one is cleared, a finished one is kept aside until the new one is whole."""
+    """The demo's folder: an unfinished one is cleared, a finished one is kept until the new one is complete."""
     if not is_local(config.out):
         raise InputError("out", config.out, "the demo writes to local folders only", "for example ghost-demo")
     out = os.path.abspath(os.path.expanduser(config.out))

@@ -48,7 +48,7 @@ def class_name(digit: int) -> str:
 
 
 def write_images(folder: str) -> dict[str, int]:
-    """Lay the digits out as image folders: train/ and test/ with a subfolder a known digit, unknown/ flat.
+    """Lay the digits out as image folders: train/ and test/ with one subfolder per known digit, unknown/ flat.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def train(images: str, weights: str, early: str | None = None) -> float:
                 if epoch == _EARLY_EPOCHS and early is not None:
                     _save(model, early)
                 for rows in torch.randperm(len(labels)).split(_BATCH):
-                    # Digits sit anywhere: a shift by up to two pixels keeps the small network from learning places.
+                    # Random shifts by up to two pixels keep the small network from learning positions.
                     shift = tuple(torch.randint(-2, 3, (2,)).tolist())
                     output = model(torch.roll(pixels[rows], shift, (2, 3)))
                     loss = torch.nn.functional.cross_entropy(output, labels[rows])

@@ -1,4 +1,4 @@
-"""The lowest room that touches a disk: paths of every kind, result folders, JSON, tensors and manifests."""
+"""The lowest layer that accesses files: paths of every kind, result folders, JSON, tensors and manifests."""
 
 from ghost_ray.files.causes import explained, reaching
 from ghost_ray.files.json_files import parse_json, read_json, read_sealed, write_json, write_sealed

@@ -1,7 +1,7 @@
 """Why a place could not be read or written: absent, forbidden, in another region, unreachable or slow.
 
-pyarrow reports every trouble with a store as an OSError with a text. What the user must change becomes an InputError
-(exit 2), what may pass an Unreachable (exit 1); each with its own advice. A sixth cause, damage, is found in the files
+pyarrow reports every problem with a store as an OSError with a text. Errors that the user must fix become an InputError
+(exit 2), temporary ones an Unreachable (exit 1), each with its own advice. A sixth cause, damage, is found in the files
 themselves (`ghost_ray.files.contents`).
 """
 
@@ -17,8 +17,8 @@ from ghost_ray.errors import GhostRayError, InputError, JobFailed, Unreachable, 
 
 Cause = Literal["absent", "forbidden", "wrong region", "unreachable", "slow"]
 
-# How S3, GCS, Azure and Hugging Face name their refusals, in the order in which they are asked: a redirect also has
-# a status, and what was too slow also was a network connection.
+# How S3, GCS, Azure and Hugging Face name their refusals, in the order in which they are checked: a redirect also has a
+# status, and a timeout is also a connection error.
 _WORDS: dict[Cause, re.Pattern[str]] = {
     "wrong region": re.compile(
         r"HTTP status 30[178]|PermanentRedirect|TemporaryRedirect|(?i:authorization_?header_?malformed)"
@@ -56,7 +56,7 @@ _SAID = re.compile(
 
 
 def cause_of(error: OSError) -> Cause | None:
-    """Which of the five it is; None for what has nothing to do with reaching the place, such as a full disk."""
+    """Which of the five it is; None for other errors, such as a full disk."""
     if isinstance(error, FileNotFoundError):
         return "absent"
     if isinstance(error, PermissionError):
@@ -71,17 +71,17 @@ def cause_of(error: OSError) -> Cause | None:
 
 
 def explained(error: OSError, field: str, uri: str) -> GhostRayError:
-    """What to raise instead of ``error``, met at ``uri``, which the setting ``field`` names."""
+    """What to raise instead of ``error``, which occurred at ``uri``, the value of the setting ``field``."""
     cause = cause_of(error)
     if isinstance(error, NotADirectoryError) or error.errno == errno.EROFS:
         problem = f"cannot be written: {one_line(error.strerror)}"
-        return InputError(field, redact(uri), problem, "choose a folder you may write to")
+        return InputError(field, redact(uri), problem, "choose a folder that you can write to")
     text = str(error)
     found = _SAID.search(text)
     said = one_line(" ".join(filter(None, found.groups())) if found else text, 160)
     shown = redact(uri)
     if cause == "absent":
-        return InputError(field, shown, "does not exist", "name a place that does")
+        return InputError(field, shown, "does not exist", "name an existing place")
     if cause == "forbidden":
         advice = "check the credentials and what they allow: reading, listing and, for results, writing"
         return InputError(field, shown, f"access is denied ({said})", advice)
@@ -97,12 +97,12 @@ def explained(error: OSError, field: str, uri: str) -> GhostRayError:
     return JobFailed(f"{one_line(error)} — {_LATER}")
 
 
-_LATER = "nothing half-finished was published; with that mended, run the same command again"
+_LATER = "no partial result was published; fix this, then run the same command again"
 
 
 @contextlib.contextmanager
 def reaching(uri: str, field: str) -> Iterator[None]:
-    """Explain every OSError of the block as met at ``uri``."""
+    """Explain every OSError of the block as an error at ``uri``."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A network's weights as a file, told by its content: suffixes are customs, and torch takes a second to import."""
+"""Recognises a weights file by its content: suffixes are not reliable, and torch takes a second to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READABLE = "a checkpoint of PyTorch (.pth, .pt, .th, .ckpt, .bin, .pth.tar) or 
 
 
 def checkpoint_kind(uri: str, field: str = "weights") -> CheckpointKind:
-    """What kind of checkpoint a file is; InputError says what it is instead. A remote one is fetched for it."""
+    """What kind of checkpoint a file is; InputError says what it is instead. A remote file is downloaded first."""
     path = local_copy(uri, field)
     if not os.path.isfile(path):
         problem = "is a folder" if os.path.isdir(path) else "does not exist"

@@ -1,8 +1,7 @@
-"""Files that are replaced only while they still are what was read: compare and swap, of which one contender wins.
+"""Compare and swap for files: a file is replaced only if it has not changed since it was read.
 
-An object store does it by itself: a write that names the tag it expects is refused where the object has another.
-pyarrow has no such write, so these few small files go through obstore. Locally a lock of the system, held for the
-instant of comparing and renaming, does the same.
+Object stores support this: a conditional write is refused if the object has another tag than expected. pyarrow has no
+such write, so these few small files go through obstore. Locally, a file lock is held while comparing and renaming.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _RETRY_SECONDS = 15
 
 
 class Changed(Exception):
-    """Somebody else has replaced the file since it was read."""
+    """Another process has replaced the file since it was read."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Seen:
 
 
 def look(uri: str) -> Seen | None:
-    """What the file holds now, or None where there is none; raises an OSError as pyarrow does."""
+    """The present content of the file, or None if there is no file; raises an OSError as pyarrow does."""
     if is_local(uri):
         try:
             data = Path(resolve(uri)[1]).read_bytes()
@@ -61,12 +60,12 @@ def look(uri: str) -> Seen | None:
 
 
 def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
-    """Replace what was ``seen`` by ``data``, or make the file where None was; returns what is there now.
+    """Replace what was ``seen`` by ``data``, or create the file if it was None; returns the new state.
 
     Raises
     ------
     Changed
-        Where the file is no longer what was seen; nothing was written.
+        If the file is no longer what was seen; nothing was written.
     """
     if is_local(uri):
         path = resolve(uri)[1]
@@ -81,7 +80,7 @@ def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
         with _as_os_errors():
             written = store.put(path, data, mode=mode)
     except Changed:
-        # A write whose answer was lost is sent again, and then finds itself in the way.
+        # A write whose answer was lost is sent again, and then conflicts with itself.
         present = look(uri)
         if present is None or present.data != data:
             raise
@@ -90,7 +89,7 @@ def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
 
 
 def time_at(root: str) -> datetime.datetime:
-    """The present time by the clock of the store that ``root`` is on: no machine's own is asked."""
+    """The present time by the clock of the store that ``root`` is on, not by a machine's own."""
     store, path = _store_of(join(root, _LOCKS, "clock"))
     with _as_os_errors():
         store.put(path, b"")
@@ -110,7 +109,7 @@ def _seen_locally(data: bytes) -> Seen:
 
 @contextlib.contextmanager
 def _held(path: str) -> Iterator[None]:
-    """Nobody else on this file system compares and replaces the file for the block."""
+    """Lock the file against other compare-and-swap operations on this file system for the block."""
     folder, name = os.path.split(path)
     os.makedirs(os.path.join(folder, _LOCKS), exist_ok=True)
     handle = os.open(os.path.join(folder, _LOCKS, name), os.O_RDWR | os.O_CREAT, 0o644)
@@ -122,7 +121,7 @@ def _held(path: str) -> Iterator[None]:
 
 
 def _store_of(uri: str) -> tuple[ObjectStore, str]:
-    """The bucket of a place as obstore opens it, with what pyarrow was told about it, and the path in it."""
+    """The bucket of a place as obstore opens it, with pyarrow's settings for it, and the path in it."""
     from obstore.store import AzureStore, GCSStore, S3Store
 
     filesystem, path = resolve(uri)
@@ -140,7 +139,7 @@ def _store_of(uri: str) -> tuple[ObjectStore, str]:
     if kind == "abfs":
         return AzureStore(bucket, account_name=_azure_account(uri), **shared), inside
     known = "use a local folder, s3://, gs:// or abfs://"
-    raise InputError("path", redact(uri), "this kind of store cannot write on a condition", known)
+    raise InputError("path", redact(uri), "this kind of store does not support conditional writes", known)
 
 
 def _s3_config(options: dict[str, Any]) -> Any:
@@ -182,7 +181,7 @@ def _azure_account(uri: str) -> str | None:
 
 @contextlib.contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Errors of obstore as the OSErrors that `ghost_ray.files.causes` tells apart, and Changed."""
+    """Turn errors of obstore into the OSErrors that `ghost_ray.files.causes` distinguishes, and into Changed."""
     from obstore import exceptions as known
 
     try:
@@ -201,5 +200,5 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the debugging view that follows."""
+    """Without the debug output that follows."""
     return str(error).partition("\n")[0]

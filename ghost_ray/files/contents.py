@@ -1,4 +1,4 @@
-"""What kind of file something is, by its content: suffixes are customs, and a wrong one should not decide."""
+"""Recognises the kind of a file by its content, because suffixes may be wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Content = Literal[
     "broken-zip", "image", "binary",
 ]  # fmt: skip
 
-# How a sentence names each: "is …".
+# The phrase for each in a sentence: "is …".
 DESCRIPTIONS: dict[Content, str] = {
     "npy": "a NumPy array (.npy)",
     "npz": "a NumPy archive (.npz)",
@@ -36,9 +36,9 @@ DESCRIPTIONS: dict[Content, str] = {
     "gzip": "a gzip-compressed file",
     "tar": "a tar archive",
     "zip": "a zip archive",
-    "broken-zip": "a zip archive that is cut short or damaged",
+    "broken-zip": "a truncated or damaged zip archive",
     "image": "an image",
-    "binary": "a binary file of no kind known here",
+    "binary": "a binary file of unknown type",
 }
 
 _TORCH_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -59,7 +59,7 @@ _HEAD_BYTES = 4096
 
 
 def recognise(uri: str) -> Content:
-    """The kind of a file, from its first bytes and, of a zip archive, the names in it; OSError where there is none."""
+    """The kind of a file, from its first bytes and, of a zip archive, the names in it; OSError if there is none."""
     with open_input(uri) as handle:
         head = bytes(handle.read(_HEAD_BYTES))
         if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -85,7 +85,7 @@ def _kind_of_beginning(head: bytes, size: int) -> Content:
 
 def _kind_of_text(head: bytes) -> Content:
     try:
-        # The last character may be cut where the file goes on.
+        # The last character may be incomplete if the file continues.
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         text = decoder.decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError:

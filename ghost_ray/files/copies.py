@@ -1,4 +1,4 @@
-"""Local copies of remote files: each is fetched once per machine, by whichever process comes first."""
+"""Local copies of remote files: each is downloaded once per machine, by the first process that needs it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _VERSION_FIELDS = ("etag", "content-md5", "generation", "last-modified")
 
 
 def version_of(uri: str, field: str) -> str:
-    """A word that is another one whenever the remote file is; nothing of its content is fetched.
+    """A string that changes whenever the remote file changes; its content is not downloaded.
 
-    Made of its size, the time of its last change and, where the store tells it, its ETag.
+    Made of its size, the time of its last change and, if the store gives it, its ETag.
     """
     with reaching(uri, field):
         filesystem, path = resolve(uri, field)
@@ -33,7 +33,7 @@ def version_of(uri: str, field: str) -> str:
             problem = "is a folder" if info.type == fs.FileType.Directory else "does not exist"
             raise InputError(field, redact(uri), problem, "name a file")
         facts = [info.size, info.mtime_ns]
-        if filesystem.type_name.startswith("py::"):  # through fsspec, which knows best what tells two versions apart
+        if filesystem.type_name.startswith("py::"):  # through fsspec, which knows best how to distinguish two versions
             facts.append(filesystem.handler.fs.ukey(path))
         else:
             with filesystem.open_input_file(path) as handle:
@@ -43,9 +43,9 @@ def version_of(uri: str, field: str) -> str:
 
 
 def local_copy(uri: str, field: str) -> str:
-    """The path of a file on this machine: its own, or that of a copy in the user's cache, fetched where there is none.
+    """The local path of a file: its own, or that of a copy in the user's cache, which is downloaded if needed.
 
-    Processes that ask at the same time wait for the first of them. Of every remote place the newest version is kept.
+    Processes that ask at the same time wait for the first of them. Only the newest version of each remote file is kept.
     """
     if is_local(uri):
         return resolve(uri, field)[1]
@@ -72,12 +72,12 @@ def _fetch(uri: str, field: str, to: Path) -> None:
             while chunk := source.read(_CHUNK):
                 target.write(chunk)
         if partial.stat().st_size != size:
-            raise Unreachable(f"{field} '{redact(uri)}': {partial.stat().st_size:,} of {size:,} bytes came")
+            raise Unreachable(f"{field} '{redact(uri)}': {partial.stat().st_size:,} of {size:,} bytes arrived")
     os.replace(partial, to)
 
 
 def _remove_others(folder: Path, kept: Path) -> None:
-    # A process that has an older version open keeps what it has.
+    # A process that has an older version open keeps it.
     for entry in folder.iterdir():
         if entry.is_dir() and entry != kept:
             shutil.rmtree(entry, ignore_errors=True)
@@ -91,7 +91,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _cache() -> Path:
-    """Where this user's copies lie; a temporary folder where the user has no home that can be written."""
+    """The folder of this user's copies; a temporary folder if the user has no writable home."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.expanduser("~/.cache")
@@ -102,6 +102,6 @@ def _cache() -> Path:
             return cache
     cache = Path(tempfile.gettempdir()) / f"ghost_ray-files-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
-    if cache.stat().st_uid != os.getuid():  # somebody else could put there what he likes
+    if cache.stat().st_uid != os.getuid():  # another user could put anything there
         raise JobFailed(f"{cache} belongs to another user — set XDG_CACHE_HOME to a folder of your own")
     return cache

@@ -53,7 +53,7 @@ class HashingFile(io.RawIOBase):
     Parameters
     ----------
     stream : pyarrow.NativeFile
-        Where the bytes go; closed with this file.
+        If the bytes go; closed with this file.
     """
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -80,7 +80,7 @@ class HashingFile(io.RawIOBase):
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Every file of a result by path and size; what is hidden, half written or the manifest itself is left out."""
+    """Every file of a result by path and size, without hidden and half-written files and the manifest itself."""
     filesystem, path = resolve(folder)
     listing = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     names = {info.path[len(path) :].lstrip("/"): info for info in listing if info.type == fs.FileType.File}
@@ -133,14 +133,14 @@ def _wrong_size(name: str, size: int | None, digest: Digest) -> Damage | None:
     if size is None:
         return Damage(name, "is missing")
     if size != digest.size:
-        return Damage(name, f"has {size:,} bytes, {digest.size:,} were written")
+        return Damage(name, f"has {size:,} bytes, expected {digest.size:,}")
     return None
 
 
 def wrong_digests(folder: str, digests: Digests, done: Callable[[Digest], None] = lambda digest: None) -> list[Damage]:
     """The files that are missing, of another size or with other bytes; reads all of them.
 
-    ``done`` is told of each file that was read.
+    ``done`` is called for each file that was read.
     """
     damages = wrong_sizes(folder, digests)
     missing = {damage.file for damage in damages}
@@ -161,7 +161,7 @@ _CHANGED = "is not as it was written: its bytes have changed"
 def require_same(data: bytes, written: Digest) -> None:
     """Compare the bytes of a small file with what was written; ValueError says what is wrong with them."""
     if len(data) != written.size:
-        raise ValueError(f"has {len(data):,} bytes, {written.size:,} were written")
+        raise ValueError(f"has {len(data):,} bytes, expected {written.size:,}")
     if digest_of_bytes(data).sha256 != written.sha256:
         raise ValueError(_CHANGED)
 

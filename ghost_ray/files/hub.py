@@ -9,7 +9,7 @@ _REPOSITORY = re.compile(r"hf[-_]hub:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 def hub_version(model: str) -> str | None:
-    """The commit that ``hf-hub:OWNER/NAME[@REVISION]`` stands for now; None for other names, and where nobody tells.
+    """The commit that ``hf-hub:OWNER/NAME[@REVISION]`` stands for now; None for other names, and if it is unknown.
 
     One small request. Without an answer, the commit that this machine has a copy of, as loading it would take.
     """

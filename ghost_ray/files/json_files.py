@@ -1,4 +1,4 @@
-"""JSON files of bounded size and depth, and sealed ones, in which a changed byte is noticed."""
+"""JSON files of bounded size and depth, and sealed ones, in which a changed byte is detected."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NO_SEAL = "0" * 64
 
 _MAX_JSON_BYTES = 64 << 20
 _MAX_JSON_DEPTH = 64
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # of a surrogate pair; Python would let it in and not out
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # of a surrogate pair; Python can read it but not write it
 
 
 def read_json(uri: str) -> Any:
     """Parse a JSON file of bounded size and depth; ValueError says in one line what is wrong with it.
 
-    What is read can be written again: no NaN, no infinity, no half of a character.
+    Everything that is read can be written again: no NaN, no infinity, no incomplete character.
     """
     return parse_json(read_bytes(uri, limit=_MAX_JSON_BYTES))
 
@@ -41,7 +41,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -88,7 +88,7 @@ def _with_seal(data: bytes, old: str, new: str) -> bytes:
 
 
 def read_sealed(uri: str) -> Any:
-    """`read_json`, and ValueError where the bytes are not those that were sealed; what has no seal is taken as it is.
+    """`read_json`, and ValueError if the bytes are not those that were sealed; a file without a seal is accepted.
 
     The seal itself is not part of what is returned.
     """

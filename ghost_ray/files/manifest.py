@@ -15,10 +15,10 @@ from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, writ
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
-# A number is raised when the code of that job comes to other results from the same input: they are then computed
-# again by the next refit, and what was made by a release that differs in nothing else is not.
+# A number is raised when the code of that job gives other results for the same input: the next refit then computes them
+# again. Results of a release with the same numbers are not computed again.
 RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
-# Beyond these a manifest is taken for broken or hostile rather than allocated for.
+# Beyond these limits a manifest is treated as broken or hostile, and nothing is allocated.
 MAX_CLASSES = 10_000_000
 MAX_DIMENSIONS = 1_000_000
 MAX_CELLS = 1 << 32
@@ -54,7 +54,7 @@ class Network(Part):
         return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest}{kept})"
 
     def same_as(self, other: Network) -> bool:
-        """Whether both are one network; where a digest is not known, name and shape decide."""
+        """Whether both are the same network; if a digest is unknown, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
         shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
@@ -84,7 +84,7 @@ class Manifest(Part):
     rows: int = Field(ge=0)
     config: dict[str, Any] = {}
     versions: dict[str, str] = {}
-    notes: list[str] = []  # what a reader of the result should know, a sentence each
+    notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
 
 
@@ -132,8 +132,8 @@ def library_versions() -> dict[str, str]:
 def write_manifest(folder: str, manifest: M, digests: dict[str, Digest] | None = None) -> M:
     """Write the manifest, with size and digest of every file beside it; returns it as it was written.
 
-    It goes last, since its presence means the folder is complete. ``digests`` are given by whoever knows them, or
-    does not want all that lies in the folder to be listed.
+    It is written last, since its presence means that the folder is complete. A caller gives ``digests`` if it knows
+    them, or if not all files of the folder should be listed.
     """
     listed = digests_of(folder) if digests is None else digests
     whole = manifest.model_copy(update={"digests": listed})
@@ -175,7 +175,7 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
             raise ValueError("is not a JSON object")
         expected = kind.model_fields["kind"].default
         if raw.get("kind") != expected:
-            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, {expected!r} is needed")
+            raise ValueError(f"describes a result of kind {one_line(raw.get('kind'), 40)!r}, expected {expected!r}")
         if raw.get("format_version") not in kind.reads:
             understood = " and ".join(str(version) for version in kind.reads)
             raise ValueError(
@@ -192,7 +192,7 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
 
 
 def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:
-    """Refuse to bring together results of two networks, naming both."""
+    """Refuse to combine results of two networks, naming both."""
     if not a.same_as(b):
         raise InputError(
             field,

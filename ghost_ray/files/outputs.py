@@ -1,4 +1,4 @@
-"""Results that appear whole or not at all: folders and single files."""
+"""Results that appear complete or not at all: folders and single files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COPIES = 16  # of files within an object store at a time: a copy is a request, 
 
 
 class OutputFolder:
-    """A result folder that is either the old one or the whole new one, at every moment.
+    """A result folder that is always either the old one or the complete new one.
 
     Work goes into ``staging``, beside the final place; ``publish`` moves it there in one step (on an object
     store: copies it, the manifest last). A staging folder left by a killed run is kept for ``resume``.
@@ -59,13 +59,13 @@ class OutputFolder:
     def _require_free(self) -> None:
         found = self._fs.get_file_info(self._path)
         if found.type == fs.FileType.File:
-            raise InputError(self.field, self.uri, "is a file, a folder is needed", "choose another name")
+            raise InputError(self.field, self.uri, "is a file, expected a folder", "choose another name")
         if found.type == fs.FileType.Directory:
             content = self._fs.get_file_info(fs.FileSelector(self._path))
             taken = bool(content) and not self._is_half_published()
             if taken and not self._is_ours():
                 raise InputError(
-                    self.field, self.uri, "exists and is no finished ghost_ray result", "choose a new folder"
+                    self.field, self.uri, "exists and is not a finished ghost_ray result", "choose a new folder"
                 )
             if taken and not self.overwrite:
                 raise InputError(
@@ -80,7 +80,7 @@ class OutputFolder:
                 ancestor = ancestor.parent
             if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
                 raise InputError(
-                    self.field, self.uri, f"{ancestor} is not writable", "choose a folder you may write to"
+                    self.field, self.uri, f"{ancestor} is not writable", "choose a folder that you can write to"
                 )
 
     def _is_ours(self) -> bool:
@@ -90,7 +90,7 @@ class OutputFolder:
             return False
 
     def _is_half_published(self) -> bool:
-        """Whether a run was killed while it copied: on an object store, its finished result still lies in staging."""
+        """Whether a run was killed while it copied: on an object store, its finished result is still in staging."""
         if self._local or kind_of(join(self.staging, MANIFEST)) != "file":
             return False
         return self.resume or not self._is_ours()
@@ -144,7 +144,7 @@ class OutputFolder:
         def copy(path: str) -> None:
             self._fs.copy_file(path, self._path + path.removeprefix(self._staging_path))
 
-        # The manifest goes last: until it is there, nobody takes the folder for whole.
+        # The manifest goes last: until then, readers see that the folder is incomplete.
         manifest = f"{self._staging_path}/{MANIFEST}"
         with ThreadPoolExecutor(_COPIES) as pool:
             list(pool.map(copy, (path for path in files if path != manifest)))
@@ -160,7 +160,7 @@ def _swap_in(new: str, place: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     at_cwd = -100
     if libc.renameat2(at_cwd, os.fsencode(new), at_cwd, os.fsencode(place), _RENAME_EXCHANGE) != 0:
-        # A file system without atomic exchange: two renames, the old folder kept until the new one stands.
+        # A file system without atomic exchange: two renames, the old folder kept until the new one is in place.
         code = ctypes.get_errno()
         if code not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(code, os.strerror(code), place)
@@ -177,7 +177,7 @@ def output_file(uri: str, *, overwrite: bool, field: str = "out") -> Iterator[pa
     filesystem, path = resolve(uri, field)
     found = filesystem.get_file_info(path).type
     if found == fs.FileType.Directory:
-        raise InputError(field, uri, "is a folder, a file name is needed", "for example scores.parquet")
+        raise InputError(field, uri, "is a folder, expected a file name", "for example scores.parquet")
     if found == fs.FileType.File and not overwrite:
         raise InputError(field, uri, "exists already", "add `overwrite=True` to replace it, or choose a new name")
     temporary = f"{path}.partial"

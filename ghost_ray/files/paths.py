@@ -20,8 +20,8 @@ from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files.causes import cause_of, explained
 
 MANIFEST = "manifest.json"
-# A request without an answer is given up after three seconds; so many of them, with the pauses between, are a hung
-# store's twenty seconds at most. What pyarrow does by itself takes a hundred.
+# A request without an answer is given up after three seconds. With these retries and pauses, a hung store costs at most
+# twenty seconds; pyarrow's defaults take a hundred.
 _ATTEMPTS = 4
 _GCS_SECONDS = 20
 _BUCKETS = ("s3", "gs", "gcs")
@@ -58,13 +58,13 @@ def resolve(uri: str | os.PathLike[str], field: str = "path") -> tuple[fs.FileSy
 
 
 def require_lasting(uri: str, field: str) -> None:
-    """Refuse, inside a submitted job, a place in Ray's copy of the working directory, which goes when the job does."""
+    """Refuse, inside a submitted job, a path in Ray's copy of the working directory, which is deleted with the job."""
     if is_local(uri) and _RAYS_COPY in f"{os.path.realpath(resolve(uri, field)[1])}/":
         raise InputError(
             field,
             uri,
-            "lies in Ray's copy of the working directory, which disappears with the job",
-            "name a folder outside of it by its whole path, or an object store (s3://, gs://, abfs://)",
+            "is in Ray's copy of the working directory, which is deleted with the job",
+            "give the absolute path of a folder outside it, or an object store (s3://, gs://, abfs://)",
         )
 
 
@@ -119,7 +119,7 @@ copyreg.pickle(fs.S3FileSystem, lambda filesystem: (_s3_here, (_options_of(files
 
 @contextlib.contextmanager
 def one_attempt() -> Iterator[None]:
-    """Ask a store only once in the block: for whoever asks again soon anyway."""
+    """Do not retry requests in the block, for callers that ask again soon anyway."""
     token = _attempts.set(1)
     try:
         yield
@@ -144,19 +144,19 @@ def name_of(uri: str) -> str:
 
 
 def kind_of(uri: str) -> str:
-    """``file``, ``folder`` or ``nothing``: what lies at ``uri``."""
+    """``file``, ``folder`` or ``nothing``: what is at ``uri``."""
     filesystem, path = resolve(uri)
     found = filesystem.get_file_info(path).type
     return {fs.FileType.File: "file", fs.FileType.Directory: "folder"}.get(found, "nothing")
 
 
 def names_in(uri: str) -> list[str]:
-    """Names of the files directly in a folder, sorted; empty where the folder does not exist."""
+    """Names of the files directly in a folder, sorted; empty if the folder does not exist."""
     return _names(uri, fs.FileType.File)
 
 
 def folders_in(uri: str) -> list[str]:
-    """Names of the folders directly in a folder, sorted; empty where the folder does not exist."""
+    """Names of the folders directly in a folder, sorted; empty if the folder does not exist."""
     return _names(uri, fs.FileType.Directory)
 
 
@@ -174,7 +174,7 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
 
 
 def read_bytes(uri: str, limit: int | None = None) -> bytes:
-    """The content of a small file; ValueError where it is larger than ``limit`` bytes."""
+    """The content of a small file; ValueError if it is larger than ``limit`` bytes."""
     with open_input(uri) as handle:
         size = handle.size()
         if limit is not None and size > limit:
@@ -183,7 +183,7 @@ def read_bytes(uri: str, limit: int | None = None) -> bytes:
 
 
 def write_bytes(uri: str, data: bytes) -> None:
-    """Write a small file in one step: readers see the old content or the new, never a part."""
+    """Write a small file in one step: readers see the old content or the new, never a partial one."""
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -203,7 +203,7 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 
 def remove_tree(uri: str) -> None:
-    """Delete a folder and what is in it; nothing happens where it does not exist."""
+    """Delete a folder and its content, if it exists."""
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         shutil.rmtree(path, ignore_errors=True)
@@ -213,7 +213,7 @@ def remove_tree(uri: str) -> None:
 
 
 def remove_file(uri: str) -> None:
-    """Delete a file; nothing happens where it does not exist."""
+    """Delete a file, if it exists."""
     filesystem, path = resolve(uri)
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_file(path)

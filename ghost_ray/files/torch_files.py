@@ -24,18 +24,18 @@ def load_torch_file(path: str, *, mapped: bool = False) -> Any:
     import torch
 
     try:
-        # Of a path torch looks at the suffix, and takes it for more than a custom.
+        # Given a path, torch lets the suffix decide the format.
         with warnings.catch_warnings(), contextlib.nullcontext(path) if mapped else open(path, "rb") as source:
             warnings.simplefilter("ignore")  # about formats; what matters becomes the error
             # What training scripts keep their options in; making one runs no code.
             with torch.serialization.safe_globals([argparse.Namespace]):
                 return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # a rotten file ends in any of a dozen types, none of them documented
+    except Exception as error:  # a damaged file raises one of a dozen types, none of them documented
         raise ValueError(_reason(str(error))) from None
 
 
 def _reason(text: str) -> str:
-    """Torch's page of advice cut down to what was found."""
+    """Torch's long message, reduced to what was found."""
     foreign = _FOREIGN_CLASS.search(text)
     if foreign:
         return f"holds an object of {foreign[1]}; only tensors, numbers and strings are loaded, never code"

@@ -1,4 +1,4 @@
-"""One Gaussian a class and dimension: accumulated in one pass, merged from parts, and measured against.
+"""One Gaussian per class and dimension: accumulated in one pass, merged from parts, and used for distances.
 
 Examples
 --------

@@ -2,7 +2,7 @@
 
 Only ``count``, ``mean`` and ``M2`` (the sum of squared deviations from the mean) are kept, in float64. Parts are
 combined by the pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample variance", The
-American Statistician 37 (1983), which holds its digits where Σx² − n·mean² has none left.
+American Statistician 37 (1983), which stays accurate where Σx² − n·mean² loses all digits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Accumulator:
     def update(self, embedding: NDArray[Any], label: NDArray[Any], where: NDArray[np.bool_] | None = None) -> None:
         """Add a batch of samples.
 
-        Fastest if the rows of a class lie together, but any order will do.
+        Fastest if the rows of a class are contiguous, but any order works.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Accumulator:
         ------
         ValueError
             If shapes do not match, a label is out of range, or a value is NaN, infinite, or so large that its
-            square is. The accumulator may then hold part of the batch and is to be dropped.
+            square is. The accumulator may then hold part of the batch and must be discarded.
         """
         embedding = as_embedding(embedding, self.mean.shape[1])
         label = np.asarray(label)
@@ -148,11 +148,11 @@ class Accumulator:
             self.first_class -= before
 
     def _extend(self, name: str, classes: int) -> bool:
-        """Append zeros to an array in place; return whether that was possible, which it is if nobody else holds it.
+        """Append zeros to an array in place; return whether that was possible: only without other references to it.
 
         A large array is then moved and not copied: two copies of 21,841 classes are a gigabyte.
         """
-        # No variable for the array: it would be somebody else.
+        # No variable for the array: it would be another reference.
         shape = (len(getattr(self, name)) + classes, *getattr(self, name).shape[1:])
         try:
             getattr(self, name).resize(shape)

@@ -1,4 +1,4 @@
-"""How far a sample lies from its class, and the GHOST score made of it."""
+"""The distance of a sample from its class, and the GHOST score computed from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS_A_THREAD = 2048  # below it, starting a thread costs more than it saves
 
 
 class GhostScore(NamedTuple):
-    """What GHOST says of each row."""
+    """GHOST's result for each row."""
 
     s: Floats  # [n], the distance from the Gaussian of the predicted class
     gamma: Floats  # [n], −inf where that class has no Gaussian
@@ -114,8 +114,8 @@ def gamma(top_logit: NDArray[Any], z_sum: NDArray[np.float64], has_gaussian: NDA
 
 
 def _by_class(pred: NDArray[np.int64], classes: int) -> NDArray[np.intp]:
-    """The rows in order of their class, so that μ and σ of a class are read once and not a row; numpy sorts by radix
-    what fits into 16 bits."""
+    """The rows in order of their class, so that μ and σ are read once per class and not once per row; numpy sorts by
+    radix what fits into 16 bits."""
     narrow = pred.astype(np.uint16) if classes <= 1 << 16 else pred
     return read_only(np.argsort(narrow, kind="stable"))
 
@@ -129,8 +129,8 @@ def _sum_z(
     inv_std: NDArray[Any],
     s: NDArray[np.float64],
 ) -> None:
-    # Four rows at a time: one alone leaves the core waiting for memory. The last ones repeat rather than go through
-    # another loop, which might round otherwise: a row's sum is then the same whatever rows are beside it.
+    # Four rows at a time: one alone leaves the core waiting for memory. The last ones are repeated instead of using
+    # another loop, which might round differently: so a row's sum does not depend on the other rows.
     last = len(order) - 1
     for start in range(0, len(order), 4):
         row_a, row_b = order[start], order[min(start + 1, last)]

@@ -35,7 +35,7 @@ class Gaussians:
 
     @property
     def thin(self) -> NDArray[np.intp]:
-        """The classes whose Gaussian rests on fewer samples than there are dimensions."""
+        """The classes whose Gaussian is fitted on fewer samples than there are dimensions."""
         return np.flatnonzero(self.present & (self.count < self.mean.shape[1]))
 
     @property

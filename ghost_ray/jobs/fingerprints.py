@@ -1,4 +1,4 @@
-"""What decides over the embeddings of a store, as digests: the weights, the images, the options and the software.
+"""Digests of everything that determines the embeddings of a store: weights, images, options and software.
 
 Finding out is cheap, since every scheduled run does it: data is listed and never read, and a weights file whose
 bytes were seen before is hashed but not loaded, so that neither Torch nor Ray is imported when nothing changed.
@@ -38,7 +38,7 @@ def digest(value: Any) -> str:
 
 @contextlib.contextmanager
 def named(section: str) -> Iterator[None]:
-    """Say in which section of the file a wrong setting stands."""
+    """Name the section of the file in errors about its settings."""
     try:
         yield
     except InputError as error:
@@ -59,7 +59,7 @@ def data_digest(section: DataSection, listing: str) -> str:
 
 
 def classes_digest(classes: str | None) -> str | None:
-    """Digest of a table of classes, None where there is none."""
+    """Digest of a table of classes, None if there is none."""
     if classes is None:
         return None
     try:
@@ -127,7 +127,7 @@ def weights_digest(network: NetworkSection, work: str) -> str:
 
 
 def _weights_version(network: NetworkSection) -> str | None:
-    """A word that is another one whenever the weights are; None where only loading the network tells.
+    """A string that changes whenever the weights change; None if only loading the network can tell.
 
     A local file is hashed. Of a remote one, and of a repository of the Hugging Face hub, the store is asked which
     version it has: nothing is downloaded.
@@ -141,7 +141,7 @@ def _weights_version(network: NetworkSection) -> str | None:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         problem = f"cannot be read: {one_line(error.strerror)}"
-        raise InputError("weights", network.weights, problem, "name a file that can be") from None
+        raise InputError("weights", network.weights, problem, "name a readable file") from None
 
 
 def _keep(work: str, name: str, seen: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""``fit``: one Gaussian a class and dimension, from the correctly classified rows of a store, in one pass.
+"""``fit``: one Gaussian per class and dimension, from the correctly classified rows of a store, in one pass.
 
 Tasks read pieces of the store and keep count, mean and M2 of the classes they meet; the parts are merged in a tree
 that depends on the store alone, so any number of workers gives the same bytes.
@@ -113,12 +113,12 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
     Returns
     -------
     Accumulator
-        Its arrays may lie in Ray's object store: they are to be used, or copied, before Ray is left.
+        Its arrays may be in Ray's object store: use or copy them before Ray is shut down.
 
     Raises
     ------
     InputError
-        Where a row cannot be used, naming it.
+        If a row cannot be used, naming it.
     """
     shards = _shards(store)
     rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}

@@ -1,8 +1,8 @@
 """``score``: γ for every row of a store or every image, and whether it is accepted.
 
-Plan → choose the threshold → score piece by piece, on Ray where a cluster is named and in threads where none is → one
-Parquet file with key, pred, score, accepted. The threshold is stored with the model, so that a service accepts what
-this job accepts.
+Plan → choose the threshold → score piece by piece, on Ray if a cluster is named and else in threads → one Parquet file
+with key, pred, score, accepted. The threshold is stored with the model, so that a service accepts what this job
+accepts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ghost_ray.rows import Head
 from ghost_ray.store import UNKNOWN, Piece, Store
 
 SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("score", pa.float64()), ("accepted", pa.bool_())])
-# A service computes in float32: a threshold on a sample's very score would decide that sample by rounding.
+# A service computes in float32: if the threshold were exactly a sample's score, rounding would decide.
 _SINGLE_PRECISION = 2e-6
 
 
@@ -100,7 +100,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Rule:
-    """How the threshold comes about: given, stored with the model before, or chosen on the samples of a store."""
+    """The source of the threshold: given, already stored with the model, or chosen on the samples of a store."""
 
     name: str  # threshold, stored, accept-known or accept-fpr
     value: float
@@ -112,7 +112,7 @@ class Rule:
         return self.stored is None
 
     def settle(self, gaussians: Gaussians) -> Threshold:
-        """The threshold and what it rests on, as thresholds.json holds it."""
+        """The threshold and how it was chosen, as in thresholds.json."""
         if self.stored is not None:
             return self.stored
         if self.store is None:
@@ -215,7 +215,7 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
             "num_cpus": config.num_cpus,
         }
     )
-    # Before a million images are embedded for nothing.
+    # Fail before a million images are embedded.
     plan = make_plan(settings, network.restricted_to)
     require_same_network(network, f"the model {redact(model.uri)}", plan.network, settings.model, "network")
     extract(settings, plan)

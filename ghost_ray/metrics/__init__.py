@@ -1,9 +1,9 @@
 """Open-set metrics: OSCR, AUROC, AUPR, FPR95, F@C95 and fairness between classes.
 
 Knowns carry a label and are predicted right or wrong; unknowns belong to no class. A sample is accepted when its
-score ≥ θ. Every metric comes from one descending sweep of θ over the distinct scores, in which ties move together
-and counts stay integers: the results are the same for any strictly increasing map of the scores, and for any order
-of the rows. Scores may be −inf (tied at the bottom); NaN is refused.
+score ≥ θ. Every metric comes from one descending sweep of θ over the distinct scores, in which ties are accepted
+together and counts stay integers: the results are the same for any strictly increasing map of the scores, and for any
+order of the rows. Scores may be −inf (tied at the bottom); NaN is refused.
 
 Examples
 --------

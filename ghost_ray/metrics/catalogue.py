@@ -1,4 +1,4 @@
-"""Metrics by name: one entry says all that results, tables, tests, pages and terminals need to know of a metric."""
+"""Metrics by name: one entry holds everything that results, tables, tests, pages and terminals need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Reason = Callable[[OpenSetScores], str]
 class Metric:
     """One number that is read from the scores of a method on knowns and one unknown set.
 
-    Where it is to be seen is said here as well: metrics.json has every metric, in the order of registration.
+    It also says where the metric is shown: metrics.json has every metric, in the order of registration.
     """
 
     field: str  # its name in metrics.json
@@ -28,8 +28,8 @@ class Metric:
     better: Literal["high", "low"] | None  # None: neither is
     undefined: str | Reason = "has no value for these scores"  # why, where it is not defined
     averaged: bool = True  # over the unknown sets of a group
-    table: str | None = None  # title of the paper-like table it stands in: table.md, table.tex, terminal and report
-    leads: bool = False  # stands first wherever metrics are shown
+    table: str | None = None  # title of the paper-like table it is in: table.md, table.tex, terminal and report
+    leads: bool = False  # comes first wherever metrics are shown
     in_report: bool = False  # in the report's table of every metric; those of a paper-like table always are
     in_demo: bool = False  # in the demo's table
     tested: bool = False  # rivals are compared with GHOST on it
@@ -45,14 +45,14 @@ class Metric:
         return f"{self.arrow} {self.title}".strip()
 
     def best(self, values: Iterable[float | None]) -> float | None:
-        """The best of those values that are defined; None where fewer than two are, or none is better."""
+        """The best of those values that are defined; None if fewer than two are, or none is better."""
         known = [value for value in values if value is not None]
         if self.better is None or len(known) < 2:
             return None
         return max(known) if self.better == "high" else min(known)
 
     def read(self, result: Mapping[str, object]) -> float | None:
-        """The metric's value in an object of metrics.json; None where it is not defined or not there."""
+        """The metric's value in an object of metrics.json; None if it is not defined or not there."""
         value = result.get(self.field)
         return value if isinstance(value, int | float) else None
 
@@ -65,7 +65,7 @@ class Metric:
 
 
 class Measured(TypedDict):
-    """What the metrics say of some scores: every metric under its field, for `Metric.read` to find, and these."""
+    """The metrics of some scores: every metric under its field, read by `Metric.read`, and these."""
 
     knowns: int
     unknowns: int
@@ -76,7 +76,7 @@ _metrics: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> Metric:
-    """Make a metric known: it is computed, stored and shown from now on."""
+    """Register a metric: from now on it is computed, stored and shown."""
     if metric.field in _metrics:
         raise ValueError(f"two metrics are stored as {metric.field!r}: {_metrics[metric.field].title}, {metric.title}")
     if metric.field in RESERVED:
@@ -137,7 +137,7 @@ def evaluate(scores: OpenSetScores, metrics: Sequence[Metric] | None = None) -> 
     Returns
     -------
     Measured
-        Before its own fields the value of each metric, None where it is not defined.
+        Before its own fields the value of each metric, None if it is not defined.
     """
     measured = {entry.field: entry.measure(scores) for entry in (registered() if metrics is None else metrics)}
     others: Measured = {

@@ -16,7 +16,7 @@ FPR_CURVE = tuple(round(0.01 * i, 2) for i in range(1, 101))  # τ of the V curv
 
 @dataclass(frozen=True)
 class ClassRates:
-    """CCR of each class under one threshold; V = σ/μ is None where it is not defined."""
+    """CCR of each class under one threshold; V = σ/μ is None if it is not defined."""
 
     classes: Ints  # [C], the classes that have knowns
     ccr: Floats  # [C]

@@ -1,4 +1,4 @@
-"""Areas, rates and thresholds of open-set scores as functions; `standard` makes metrics of them."""
+"""Functions for areas, rates and thresholds of open-set scores; `standard` turns them into metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def aupr_unknown(scores: OpenSetScores) -> float:
 def openood_aupr_in(scores: OpenSetScores) -> float:
     """OpenOOD's AUPR_IN: the trapezoid area of precision over recall, knowns as positives.
 
-    A straight line between two points promises more than average precision does; see `aupr`.
+    A straight line between two points overestimates average precision; see `aupr`.
     """
     s = scores.sweep
     return _area_of_precision(s.known[1:], s.unknown[1:])
@@ -87,7 +87,7 @@ def needed(share: float, total: int) -> int:
 
 
 def _lowest_fpr(accepted: Ints, unknown: Ints, share: float) -> float | None:
-    """FPR at the first threshold that accepts a share of the last count; None where that is 0."""
+    """FPR at the first threshold that accepts a share of the last count; None if that is 0."""
     if accepted[-1] == 0:
         return None
     first = int(np.searchsorted(accepted, needed(share, int(accepted[-1]))))
@@ -112,7 +112,7 @@ def openood_fpr_at_tpr(scores: OpenSetScores, share: float = SHARE) -> float:
 
 
 def f_at_c(scores: OpenSetScores, share: float = SHARE) -> float | None:
-    """Lowest FPR at which CCR ≥ 95 % of closed-set accuracy; None where no known is classified correctly."""
+    """Lowest FPR at which CCR ≥ 95 % of closed-set accuracy; None if no known is classified correctly."""
     s = scores.sweep
     return _lowest_fpr(s.correct, s.unknown, share)
 

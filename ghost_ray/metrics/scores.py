@@ -60,7 +60,7 @@ class OpenSetScores:
 
 
 def shared(function: Callable[[OpenSetScores], T]) -> Callable[[OpenSetScores], T]:
-    """Decorator: what several metrics need of the same scores is computed once, as by ``cached_property``."""
+    """Decorator: values that several metrics share are computed once, as by ``cached_property``."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
@@ -115,8 +115,8 @@ class Curve:
     def thin(self, points: int) -> Curve:
         """At most ``points`` points, about evenly spaced along the curve, both ends among them.
 
-        Of the points near each place the one is taken that best makes up for the area lost or won so far, so that the
-        area under the thinned curve stays that of the whole, to about the square of the spacing: 1e-5 at 500 points.
+        Near each position, the point is taken that best compensates the area lost or gained so far. The area under the
+        thinned curve then equals that of the whole curve to about the square of the spacing: 1e-5 at 500 points.
         """
         if points < 2:
             raise ValueError(f"a curve needs at least 2 points, got {points}")

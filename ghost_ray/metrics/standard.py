@@ -45,7 +45,7 @@ register(
     Metric(
         "fpr95",
         "FPR95",
-        "share of the unknowns accepted where 95 % of the knowns are",
+        "share of the unknowns accepted at the threshold that accepts 95 % of the knowns",
         fpr_at_tpr,
         better="low",
         table=_MAIN,
@@ -57,7 +57,7 @@ register(
     Metric(
         "openood_fpr95",
         "OpenOOD FPR95",
-        "share of the knowns rejected where 95 % of the unknowns are; not to be compared with FPR95",
+        "share of the knowns rejected at the threshold that rejects 95 % of the unknowns; not comparable with FPR95",
         openood_fpr_at_tpr,
         better="low",
         in_report=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK = 1 << 20  # ranks worked at a time, so that temporaries stay small whatever the family's size
+_CHUNK = 1 << 20  # ranks processed at a time, so that temporaries stay small for any size of the family
 
 
 def holm(p: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -17,7 +17,7 @@ def holm(p: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.bool_], NDArr
     Parameters
     ----------
     p : array of shape [m], 0 ≤ p ≤ 1
-        One p-value a test; may be empty. Left as it is.
+        One p-value per test; may be empty. Not modified.
     alpha : float
         The family-wise error rate, 0 < α < 1.
 
@@ -40,13 +40,13 @@ def holm(p: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.bool_], NDArr
 
 
 class HolmFamily:
-    """Holm's answer for a family of tests, asked for in parts; the same numbers as :func:`holm`.
+    """Holm's correction for a family of tests, returned in parts; the same numbers as :func:`holm`.
 
     It is meant for a family whose tests are spread over many blocks, and for thousands of small families one after the
     other: statsmodels collects garbage at each call, which takes a thousand times as long as correcting one class.
 
-    Adjusted p and rejection depend on a p-value alone, not on whose it is: equal values have equal answers. So the
-    values in order and their adjusted ones are all that is kept, and of those only what is adjusted to less than 1.
+    Adjusted p and rejection depend only on the p-value: equal values have equal results. So only the sorted values and
+    their adjusted values are kept, and of those only the ones adjusted to less than 1.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def shapiro_wilk(x: Any) -> Any:
     Parameters
     ----------
     x : array or torch.Tensor of shape [n, d], n ≥ 3, float32 or float64
-        One sample a row. Other real types are converted to float64. A tensor is worked on the device it is on.
+        One sample per row. Other real types are converted to float64. A tensor is processed on its own device.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def shapiro_wilk(x: Any) -> Any:
     Warns
     -----
     UserWarning
-        If n > 5000: W is right, but p lies outside the range for which it was calibrated.
+        If n > 5000: W is right, but p is outside the range for which it was calibrated.
     """
     _require_matrix(x)
     if x.shape[0] < SMALLEST_N:

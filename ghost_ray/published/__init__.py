@@ -5,7 +5,7 @@
 >>> found.value, found.source, [caveat.kind for caveat in found.caveats]
 (0.76, 'Table 5, line 650', ['differs', 'misprint'])
 
-tables.csv      a line per row of a table and metric, a column per method
+tables.csv      one line per table row and metric, one column per method
 statements.csv  the numbers in the running text
 paper.toml      tables, names, and where the paper is inconsistent
 """

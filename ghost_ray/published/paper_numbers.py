@@ -66,7 +66,7 @@ class Published:
 
     @property
     def source(self) -> str:
-        """Where it stands: ``Table 1, line 361``."""
+        """Its place in the paper: ``Table 1, line 361``."""
         where = "text" if self.table == "text" else self.table.replace("table-", "Table ")
         lines = " and ".join(map(str, self.lines))
         return f"{where}, line{'s' if len(self.lines) > 1 else ''} {lines}"
@@ -98,7 +98,7 @@ def find(
 
 
 def lookup(network: str, unknown: str, method: str, metric: str, table: str | None = None) -> Published | None:
-    """The number to compare with, or None where the paper has none.
+    """The number to compare with, or None if the paper has none.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Versions of a model, the pointer to the one that serves, and the way in for services."""
+"""Versions of a model, the pointer to the current one, and loading for services."""
 
 from __future__ import annotations
 

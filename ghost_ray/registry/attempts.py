@@ -1,4 +1,4 @@
-"""What refits were tried and how they ended: one small file each, so that nothing is ever half written."""
+"""The log of refits and how they ended: one small file each, so that nothing is ever half written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Outcome = Literal["running", "promoted", "up to date", "held", "refused", "busy"
 
 @with_config(ConfigDict(extra="allow", allow_inf_nan=False))
 class AttemptRecord(TypedDict):
-    """One refit; `ended` and `seconds` are there once it has said how it ended."""
+    """One refit; `ended` and `seconds` are set when it ends."""
 
     started: Moment
     outcome: Outcome
@@ -55,7 +55,7 @@ class Attempt:
         write_json(self._where, self._content)
 
     def end(self, outcome: Outcome, *, version: str | None = None, reason: str | None = None) -> None:
-        """Say how it ended and forget the oldest attempts."""
+        """Record how it ended and remove the oldest attempts."""
         self._content["outcome"], self._content["ended"] = outcome, now()
         self._content["seconds"] = round(time.monotonic() - self._start, 3)
         if version is not None:

@@ -1,4 +1,4 @@
-"""``ghost_ray.load``: the model a service scores with, and a cheap way to notice a newer one."""
+"""``ghost_ray.load``: the model of a service, and a cheap check for a newer one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("ghost_ray.registry")
 
 @dataclass
 class _Trouble:
-    """Why a newer version could not be had, if so, and which one was tried when."""
+    """Why a newer version could not be loaded, if so, and which one was tried when."""
 
     text: str | None = None
     version: str | None = None
@@ -48,22 +48,22 @@ class Loaded:
     """
 
     uri: str
-    version: str | None  # None where `uri` is a model and not a registry
+    version: str | None  # None if `uri` is a model and not a registry
     model: Model
-    threshold: float | None  # accept scores at or above; None where none was chosen
-    wanted: str | None = None  # the label, or the version, that was asked for
+    threshold: float | None  # accept scores at or above; None if none was chosen
+    wanted: str | None = None  # the label, or the version, that was requested
     _trouble: _Trouble = field(default_factory=_Trouble, repr=False)
 
     @property
     def trouble(self) -> str | None:
-        """Why the last `refresh` could not look, or could not take what is current; None where all is well."""
+        """Why the last `refresh` failed or kept the old version; None if all is well."""
         return self._trouble.text
 
     def refresh(self) -> Loaded:
-        """This very object, or the version that has become current since; asks for one small file.
+        """This object, or the version that has become current since; reads one small file.
 
-        It never raises for what happens to the registry. While the store does not answer, or what became current is
-        damaged, this object continues to serve; `trouble` says why, and so does the log, once.
+        It never raises because of the registry. While the store does not answer, or the new current version is damaged,
+        this object continues to serve; `trouble` says why, and the log says it once.
         """
         if self.version is None:
             return self
@@ -95,9 +95,9 @@ def load(uri: str, *, version: str | None = None) -> Loaded:
     Raises
     ------
     InputError
-        Where there is neither, or what is there is broken; Damaged where a file is not as it was written.
+        If there is neither, or it is broken; Damaged if a file is not as it was written.
     Unreachable
-        Where the store does not answer.
+        If the store does not answer.
     """
     with reaching(uri, "registry"):
         pointer = find_pointer(uri).pointer
@@ -134,14 +134,14 @@ def _open(root: str, version: str, wanted: str | None) -> Loaded:
     folder = version_folder(root, version)
     manifest = read_version(root, version, "registry")
     if manifest.digests is not None:
-        # The model's own manifest answers for the files beside it, and the version's for that.
+        # The model's own manifest has the digests of the files beside it, and the version's has that manifest's.
         try:
             require_same(read_bytes(join(folder, "model", MANIFEST)), manifest.digests[f"model/{MANIFEST}"])
         except (ValueError, KeyError) as error:
-            advice = "`ghost-ray registry rollback` returns to a sound version, a refit makes this one again"
+            advice = "`ghost-ray registry rollback` returns to an intact version, a refit makes this one again"
             raise Damaged("registry", redact(root), f"{version}: model/{MANIFEST} {error}", advice) from None
     loaded = _loaded(root, version, Model.open(join(folder, "model"), "registry"), wanted)
-    # A version is removed manifest first: while that stands, nothing was missing of what has been read.
+    # A version is removed manifest first: while it exists, everything read so far was complete.
     if kind_of(join(folder, MANIFEST)) != "file":
         raise InputError("registry", redact(root), f"{version} was removed while it was read", "load again")
     return loaded

@@ -1,9 +1,9 @@
 """One holder at a time of a named lock below a registry's root.
 
 On a local file system the lock is an ``flock``: it ends with its process, however that ends. On an object store it is
-a lease: one small object, made and replaced only by writes that name what they expect there, so that of several
-contenders the store lets one through. A holder renews its lease; one not renewed for five minutes, by the store's own
-clock, is taken for dead, and one of this very machine as soon as its process is gone.
+a lease: one small object, created and replaced only by conditional writes, so that the store admits one of several
+contenders. A holder renews its lease. A lease not renewed for five minutes, by the store's own clock, is considered
+dead; a lease of the same machine is dead as soon as its process has ended.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _EXPIRY_SECONDS = 300.0
 
 
 class Busy(GhostRayError):
-    """Somebody else holds the lock; nothing was changed and the same command may be run later."""
+    """Another process holds the lock; nothing was changed and the same command may be run later."""
 
 
 class Holder(TypedDict, total=False):
-    """What is known of who holds a lock."""
+    """What is known about the holder of a lock."""
 
     host: str
     pid: int
@@ -51,7 +51,7 @@ class Lock(Protocol):
     """A lock being held."""
 
     def check(self) -> None:
-        """Raise JobFailed where the lock was lost, before something is published on the strength of it."""
+        """Raise JobFailed if the lock was lost, before anything is published under it."""
 
 
 @contextlib.contextmanager
@@ -61,9 +61,9 @@ def hold(root: str, name: str, *, wait: float = 0.0, job: str = "") -> Iterator[
     Parameters
     ----------
     wait : float
-        Seconds to try for before raising :class:`Busy`.
+        Seconds to wait before raising :class:`Busy`.
     job : str
-        What others are told of the holder, beside host, process and time.
+        What others see of the holder, beside host, process and time.
     """
     about = Holder(host=socket.gethostname(), pid=os.getpid(), machine=_machine(), since=now(), job=job)
     lock = _FileLock(root, name) if is_local(root) else _Lease(root, name)
@@ -81,7 +81,7 @@ def hold(root: str, name: str, *, wait: float = 0.0, job: str = "") -> Iterator[
 
 
 def holder(root: str, name: str) -> Holder | None:
-    """What is known of the holder of a lock, or None where nobody holds it."""
+    """What is known about the holder of a lock, or None if it is free."""
     return (_FileLock(root, name) if is_local(root) else _Lease(root, name)).holder()
 
 
@@ -106,7 +106,7 @@ class _FileLock:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             problem = f"cannot be written: {one_line(error.strerror)}"
-            raise InputError("registry", self._root, problem, "choose a folder you may write to") from None
+            raise InputError("registry", self._root, problem, "choose a folder that you can write to") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -175,7 +175,7 @@ class _Lease:
         self._stop.set()
         if self._renewer is not None:
             self._renewer.join()
-        # Never deleted: that could not be made to depend on whose it is by now.
+        # Never deleted: a delete cannot depend on who holds the lease by then.
         with contextlib.suppress(OSError):
             self._replace({**self._about, "released": now()})
 
@@ -186,13 +186,13 @@ class _Lease:
         about = _mapping(found.data)
         if about.get("released") or _has_died(about):
             return None
-        # For people to read, so this machine's clock will do.
+        # Only for people to read, so this machine's clock is good enough.
         age = datetime.datetime.now(datetime.UTC) - written_at(self._where)
         return about if age.total_seconds() < _EXPIRY_SECONDS else None
 
     def _renew(self) -> None:
         while not self._stop.wait(_RENEW_SECONDS):
-            # A renewal that fails is tried again; the holder notices in `check` if others gave it up meanwhile.
+            # A renewal that fails is retried; `check` detects if another process took the lease meanwhile.
             with contextlib.suppress(OSError):
                 self._replace(self._about)
 
@@ -218,7 +218,7 @@ def _lease(about: Holder) -> bytes:
 
 
 def _has_died(about: Holder) -> bool:
-    """Whether a holder was of this very machine and its process is gone: a killed refit is followed at once."""
+    """Whether a holder was on this machine and its process has ended: then a killed refit can be resumed at once."""
     here, process = _machine(), about.get("pid")
     known = here is not None and about.get("machine") == here and isinstance(process, int)
     return known and not os.path.exists(f"/proc/{process}")

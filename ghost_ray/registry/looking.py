@@ -23,7 +23,7 @@ from ghost_ray.registry.versions import (
 
 
 class Brief(TypedDict):
-    """A version in a few words; what a damaged manifest would have said is None."""
+    """A version in a few words; fields of a damaged manifest are None."""
 
     version: str
     role: str | None  # current, previous or held
@@ -64,7 +64,7 @@ class Shown(Brief):
 
 
 def list_versions(config: RegistryConfig) -> Listing:
-    """All versions, newest first; of their files the sizes are compared."""
+    """All versions, newest first; the sizes of their files are compared."""
     root = config.root
     pointer, trouble = pointer_of(root)
     with reaching(root, "root"):
@@ -98,7 +98,7 @@ def show_version(config: ShowConfig) -> Shown:
 
 
 def pointer_of(root: str) -> tuple[Pointer | None, str | None]:
-    """The pointer of a registry and what is wrong with its file; InputError where there is no registry at all."""
+    """The pointer of a registry and what is wrong with its file; InputError if there is no registry at all."""
     found = find_pointer(root)
     with reaching(root, "root"):
         places = (VERSIONS, ATTEMPTS) if found.pointer is None else ()

@@ -67,7 +67,7 @@ def promote(config: PromoteConfig) -> Promotion:
 
 
 def rollback(config: RollbackConfig) -> Rollback:
-    """Return to the version that was current before this one, or to the next before it that is sound."""
+    """Return to the previous version, or to the next older one that is intact."""
     pointer_of(config.root)
     skipped: list[Skipped] = []
 
@@ -88,7 +88,7 @@ def rollback(config: RollbackConfig) -> Rollback:
         raise InputError(
             "root",
             redact(config.root),
-            f"no version before {pointer.version} is sound ({shown})",
+            f"no version before {pointer.version} is intact ({shown})",
             "`ghost-ray registry list` shows the others, and `ghost-ray registry promote` takes any",
         )
 
@@ -142,8 +142,8 @@ def prune(config: PruneConfig) -> Pruned:
 def remove_old(root: str, keep: int) -> list[str]:
     """Remove the versions that are neither current, previous, labelled nor among the newest ``keep`` others.
 
-    Returns their ids. What is about to go is first written into the pointer, in a step that fails where somebody else
-    moved it: from then on nobody can promote it. While nothing is current, nothing is removed.
+    Returns their ids. The versions to remove are first written into the pointer, in a step that fails if another
+    process moved it: from then on they cannot be promoted. While no version is current, nothing is removed.
     """
 
     def announce(pointer: Pointer | None) -> Pointer:
@@ -177,7 +177,7 @@ def _removable(root: str, keep: int, pointer: Pointer | None) -> list[str]:
 
 
 def _remove_unfinished(root: str) -> None:
-    """Remove what killed refits left, unless a refit is at work on it now."""
+    """Remove the remains of killed refits, unless a refit is running."""
     try:
         with hold(root, "refit"):
             for name in unfinished(root):

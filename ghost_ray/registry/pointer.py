@@ -1,9 +1,8 @@
-"""``current.json``: which version serves, what served before, what was taken back, and which versions have a label.
+"""``current.json``: the current version, the previous ones, which were rolled back, and which have a label.
 
 The file is small, sealed and always replaced whole, so that a reader sees the old pointer or the new one. Its history
-lies in the same file and can therefore never disagree with it. It is replaced only while it still is what the mover
-has read: of two at the same moment one wins, and the other is told. A copy beside it serves where it is lost or
-damaged.
+is in the same file and can therefore never disagree with it. It is replaced by compare and swap: of two processes at
+the same time one wins, and the other gets an error. A backup beside it is used if it is lost or damaged.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ By = Literal["refit", "promote", "rollback"]
 
 
 def _version(text: str) -> str:
-    # What is read from a file never leads out of `versions/`.
+    # A name from a file must never lead out of `versions/`.
     if not is_version_id(text):
-        raise ValueError(f"{one_line(text, 40)!r} is no version id")
+        raise ValueError(f"{one_line(text, 40)!r} is not a version id")
     return text
 
 
@@ -64,7 +63,7 @@ class Held(Part):
     """A version that was rolled back: no refit promotes the same inputs again, only a person does."""
 
     version: VersionId
-    fingerprint: str = Field(min_length=1)  # its beginning, where the version could not be read any more
+    fingerprint: str = Field(min_length=1)  # its beginning, if the version could no longer be read
     at: str
 
 
@@ -78,7 +77,7 @@ class Pointer(Part):
     history: list[Move] = Field(min_length=1)
     held: list[Held] = []
     labels: dict[Name, VersionId] = {}
-    removing: list[VersionId] = []  # being deleted by a prune: nobody may promote or label them any more
+    removing: list[VersionId] = []  # being deleted by a prune: they cannot be promoted or labelled
 
     @property
     def previous(self) -> str | None:
@@ -97,8 +96,8 @@ class Pointer(Part):
     def way_back(self) -> list[str]:
         """The versions that rollbacks from here lead to, one after the other.
 
-        A second rollback goes further back rather than forth again: a version returned to keeps the predecessor it
-        had when it was promoted.
+        A second rollback goes further back, not forward again: a version keeps the predecessor it had when it was
+        promoted.
         """
         found: list[str] = []
         at = self.previous
@@ -120,7 +119,7 @@ class Found:
 
 
 def current(root: str) -> Pointer | None:
-    """Read the pointer: one small file, cheap enough to ask before every request. None in an empty registry."""
+    """Read the pointer: one small file, cheap enough to read before every request. None in an empty registry."""
     return find_pointer(root).pointer
 
 
@@ -130,9 +129,9 @@ def find_pointer(root: str) -> Found:
     Raises
     ------
     Damaged
-        Where neither can be read.
+        If neither can be read.
     Unreachable, InputError
-        Where the store does not answer, or refuses.
+        If the store does not answer, or refuses.
     """
     with reaching(root, "root"):
         try:
@@ -145,7 +144,7 @@ def find_pointer(root: str) -> Found:
 
 
 def _understood(root: str, data: bytes | None) -> Found:
-    """What the bytes of ``current.json`` say; its copy is read where they say nothing."""
+    """The content of ``current.json``; its backup is read if it is invalid."""
     if data is not None:
         try:
             return Found(_parsed(data))
@@ -163,7 +162,7 @@ def _understood(root: str, data: bytes | None) -> Found:
         return Found(None)
     except ValueError:
         raise _broken(root, problem) from None
-    return Found(spare, f"{CURRENT} {problem}; {BACKUP} is used, and the next promotion mends it")
+    return Found(spare, f"{CURRENT} {problem}; {BACKUP} is used, and the next promotion repairs it")
 
 
 def _parsed(data: bytes) -> Pointer:
@@ -180,13 +179,13 @@ def _parsed(data: bytes) -> Pointer:
 def move(root: str, decide: Callable[[Pointer | None], Pointer], *, insist: bool = False) -> Pointer:
     """Move the pointer in one step to what ``decide`` makes of the present one.
 
-    ``decide`` returns the pointer it was given to leave it, or raises. Where somebody else made another version
-    current meanwhile it is asked again if the caller ``insist``\\ s.
+    ``decide`` returns the pointer it was given to leave it, or raises. If another process made another version current
+    meanwhile it is called again if the caller ``insist``\\ s.
 
     Raises
     ------
     Busy
-        Where somebody else was first; nothing was changed.
+        If another process was first; nothing was changed.
     """
     where = join(root, CURRENT)
     first: Pointer | None = None
@@ -214,14 +213,14 @@ def move(root: str, decide: Callable[[Pointer | None], Pointer], *, insist: bool
 
 
 def mend(root: str) -> None:
-    """Bring the pointer and its copy together again, where one of them was lost, damaged or never written."""
+    """Restore the pointer or its backup, if one of them was lost, damaged or never written."""
     where, spare = join(root, CURRENT), join(root, BACKUP)
     seen = look(where)
     found = _understood(root, None if seen is None else seen.data)
     if found.pointer is None:
         return
     data = seen.data if seen is not None and found.trouble is None else sealed(found.pointer.model_dump(mode="json"))
-    with contextlib.suppress(Changed):  # by somebody who writes the copy as well
+    with contextlib.suppress(Changed):  # by a process that writes the backup as well
         if seen is None or data != seen.data:
             swap(where, data, seen)
         copy = look(spare)
@@ -230,9 +229,9 @@ def mend(root: str) -> None:
 
 
 def _too_late(root: str, pointer: Pointer | None) -> Busy:
-    now_current = "nothing is current" if pointer is None else f"{pointer.version} is current now"
+    now_current = "no version is current" if pointer is None else f"{pointer.version} is current now"
     return Busy(
-        f"somebody else moved {CURRENT} of {redact(root)} at the same moment: {now_current}; look, and run again"
+        f"someone else moved {CURRENT} of {redact(root)} at the same time: {now_current}; check it, then run again"
     )
 
 
@@ -253,7 +252,7 @@ def promoted(pointer: Pointer | None, version: str, by: By, reason: str | None =
 
 
 def rolled_back(pointer: Pointer, target: str, fingerprint: str, reason: str | None = None) -> Pointer:
-    """The pointer at ``target``, which is on its way back; the present version, made from ``fingerprint``, is held."""
+    """The pointer after a rollback to ``target``; the present version, made from ``fingerprint``, is held."""
     require_kept(pointer, target)
     way = pointer.way_back()
     further = way[way.index(target) + 1 :]
@@ -271,7 +270,7 @@ def _moved(pointer: Pointer, step: Move, held: list[Held]) -> Pointer:
 
 
 def require_kept(pointer: Pointer, version: str) -> None:
-    """Refuse a version that a prune is deleting at this moment."""
+    """Refuse a version that a prune is deleting."""
     if version in pointer.removing:
         raise InputError("version", version, "is being removed by a prune", "name another")
 

@@ -23,7 +23,7 @@ def damages_of(root: str, version: str, *, thorough: bool = True) -> list[Damage
 
 
 def _readable(folder: str) -> list[Damage]:
-    """Of a version that recorded no digests, as 0.1 wrote them: whether its model can be read."""
+    """For a version without digests, as 0.1 wrote them: whether its model can be read."""
     try:
         Model.open(join(folder, "model")).thresholds()
     except InputError as error:
@@ -32,7 +32,7 @@ def _readable(folder: str) -> list[Damage]:
 
 
 def require_sound(root: str, version: str) -> VersionManifest:
-    """The manifest of a version of which every byte is as it was written; Damaged where one is not."""
+    """The manifest of a version of which every byte is as it was written; Damaged if one is not."""
     found = damages_of(root, version)
     if found:
         hint = "a refit makes it again; `ghost-ray registry list` shows the others"
@@ -41,7 +41,7 @@ def require_sound(root: str, version: str) -> VersionManifest:
 
 
 def in_words(found: list[Damage]) -> str | None:
-    """The damage of a version in one line, None where there is none."""
+    """The damage of a version in one line, None if there is none."""
     if not found:
         return None
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -49,7 +49,7 @@ def in_words(found: list[Damage]) -> str | None:
 
 
 def readable_version(root: str, version: str) -> VersionManifest | None:
-    """The manifest of a version, if that much of it is sound; None where it is not."""
+    """The manifest of a version; None if it is damaged."""
     try:
         return read_version(root, version, alone=True)
     except InputError:

@@ -1,4 +1,4 @@
-"""``ghost-ray status``: which version serves, whether it is sound and fresh, and how the last refits ended."""
+"""``ghost-ray status``: which version serves, whether it is intact and fresh, and how the last refits ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ghost_ray.registry.soundness import damages_of, in_words
 from ghost_ray.registry.textfile import write_metrics
 from ghost_ray.registry.versions import version_ids
 
-# Outcomes after which somebody should look.
+# Outcomes that need attention.
 _BAD = {
     "failed": "failed",
     "refused": "was refused by a gate",
@@ -32,7 +32,7 @@ class Current(Brief):
     """The version that serves."""
 
     promoted: str
-    age_seconds: int | None  # since it became current; None where that lies in the future
+    age_seconds: int | None  # since it became current; None if that is in the future
     confirmed: str  # when a refit last found it up to date, or it became current
     confirmed_seconds: int | None
 
@@ -52,12 +52,12 @@ class StatusResult(TypedDict):
 
 
 def status(config: StatusConfig) -> StatusResult:
-    """Look at everything; the current version is read in full.
+    """Check everything; the current version is read in full.
 
     Raises
     ------
     GateFailed
-        With ``check``, where something is wrong; the result stands.
+        With ``check``, if something is wrong; the result is still valid.
     """
     root = config.root
     pointer, trouble = pointer_of(root)
@@ -107,7 +107,7 @@ def _current(root: str, pointer: Pointer, attempts: list[AttemptRecord]) -> Curr
 
 
 def _age(moment: str) -> int | None:
-    """Whole seconds since a moment; None where it is yet to come, beyond what clocks differ by."""
+    """Whole seconds since a moment; None if it is in the future by more than clocks may differ."""
     seconds = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(moment)).total_seconds()
     return max(0, int(seconds)) if seconds > -_CLOCKS_DIFFER else None
 
@@ -126,7 +126,7 @@ def _problems(
             found.append(f"{serving['version']} is damaged: {serving['damage']}")
         age = serving["confirmed_seconds"]
         if age is None:
-            found.append(f"{serving['version']} was confirmed at {serving['confirmed']}, which is yet to come")
+            found.append(f"{serving['version']} was confirmed at {serving['confirmed']}, which is in the future")
         elif max_age is not None and age > max_age:
             found.append(f"{serving['version']} was last confirmed {clock(age)} ago, more than {clock(max_age)}")
     if _is_held(pointer, attempts):

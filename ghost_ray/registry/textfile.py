@@ -1,7 +1,7 @@
-"""The state of a registry as metrics in a file, which Prometheus' node exporter reads whenever it is asked.
+"""The state of a registry as metrics in a file, for Prometheus' node exporter.
 
-A refit is over in seconds when nothing changed, and starts no Ray then: what it could export would be gone before the
-next scrape. The registry itself remembers.
+If nothing changed, a refit ends in seconds and does not start Ray: its metrics would be gone before the next scrape.
+The registry keeps the state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ghost_ray.registry.attempts import AttemptRecord
 if TYPE_CHECKING:
     from ghost_ray.registry.status import Current
 
-# Each with what it says; the alert rules and the dashboard ask for these names.
+# Each with its help text; the alert rules and the dashboard use these names.
 METRICS = {
     "ghost_ray_registry_promoted_timestamp_seconds": "When the current version became current.",
     "ghost_ray_registry_confirmed_timestamp_seconds": "When the current version was last found up to date.",

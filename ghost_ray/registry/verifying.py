@@ -32,7 +32,7 @@ def verify(config: VerifyConfig) -> Verified:
     Raises
     ------
     DamageFound
-        Where a file is missing or has other bytes; the result names each.
+        If a file is missing or has other bytes; the result names each.
     """
     place = config.place
     with reaching(place, "place"):
@@ -65,11 +65,11 @@ def verify(config: VerifyConfig) -> Verified:
 
 
 def _results_in(place: str) -> tuple[list[str], list[Damage]]:
-    """The folders below a place that have a manifest of their own to answer for them, and damage seen on the way."""
+    """The folders below a place that have their own manifest, and damage found on the way."""
     if kind_of(join(place, MANIFEST)) == "file":
         return [""], []
     if kind_of(place) != "folder":
-        raise InputError("place", redact(place), "is no folder", "name a result, a registry, or a folder of results")
+        raise InputError("place", redact(place), "is not a folder", "name a result, a registry, or a folder of results")
     if kind_of(join(place, VERSIONS)) == "folder" or kind_of(join(place, CURRENT)) == "file":
         return _registry(place)
     found = [name for name in folders_in(place) if kind_of(join(place, name, MANIFEST)) == "file"]
@@ -87,7 +87,7 @@ def _registry(root: str) -> tuple[list[str], list[Damage]]:
             damages.append(Damage(CURRENT, found.trouble.removeprefix(f"{CURRENT} ")))
         versions = version_ids(root)
         if found.pointer is not None and found.pointer.version not in versions:
-            damages.append(Damage(f"{VERSIONS}/{found.pointer.version}", "is current, and missing"))
+            damages.append(Damage(f"{VERSIONS}/{found.pointer.version}", "is the current version and is missing"))
     except Damaged as error:
         damages.append(Damage(CURRENT, error.problem.removeprefix(f"{CURRENT} ")))
         versions = version_ids(root)
@@ -96,12 +96,12 @@ def _registry(root: str) -> tuple[list[str], list[Damage]]:
 
 
 def _digests(folder: str) -> dict[str, Digest] | None:
-    """What the manifest of a result says that its files hold; None where it says nothing."""
+    """The digests in the manifest of a result; None if it has none."""
     raw = read_sealed(join(folder, MANIFEST))
     if not isinstance(raw, dict) or raw.get("format") != "ghost_ray":
         raise ValueError("is not a manifest of ghost_ray")
     if raw.get("kind") == "version" and raw.get("version") != name_of(folder):
-        raise ValueError(f"is that of {one_line(raw.get('version'), 40)}")
+        raise ValueError(f"belongs to version {one_line(raw.get('version'), 40)}")
     listed = raw.get("digests")
     return None if listed is None else {name: Digest.model_validate(digest) for name, digest in listed.items()}
 

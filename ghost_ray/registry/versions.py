@@ -1,10 +1,10 @@
-"""Versions of a registry: whole, immutable folders below ``versions/``.
+"""Versions of a registry: complete, immutable folders below ``versions/``.
 
 Layout::
 
     ROOT/current.json             the one pointer; current.backup.json is a copy of it
     ROOT/versions/<id>/           model/, audit/, evaluation/, drift.json, report.html, manifest.json (written last)
-    ROOT/attempts/                one small file a refit: when, how it ended
+    ROOT/attempts/                one small file per refit: when, how it ended
     ROOT/work/                    stores a refit extracted, kept for the next one
 
 An id is a running number and the start of the fingerprint the version was made from: ``0007-9f2c41d0a8be``.
@@ -34,7 +34,7 @@ _CARRIED = ConfigDict(extra="allow", allow_inf_nan=False)
 
 @with_config(_CARRIED)
 class Summary(TypedDict, total=False):
-    """A version's figures, as the gates, the drift and people are shown them; None where one could not be had."""
+    """A version's figures for the gates, the drift and people; None if one could not be computed."""
 
     accuracy: float | None
     accuracy_on: str
@@ -49,7 +49,7 @@ class Summary(TypedDict, total=False):
 
 @with_config(_CARRIED)
 class AnsweredGate(TypedDict):
-    """What a gate asked of a version and what came out."""
+    """A gate and its result for a version."""
 
     name: str
     value: float | None
@@ -78,7 +78,7 @@ def is_version_id(text: str) -> bool:
 
 
 def version_folder(root: str, version: str) -> str:
-    """Where a version lies."""
+    """The folder of a version."""
     return join(root, VERSIONS, version)
 
 
@@ -92,7 +92,7 @@ def is_in_version(model: str) -> bool:
 
 
 def new_id(root: str, fingerprint: str) -> str:
-    """The id of the next version; the same until a version is published, so that a repeated refit takes it up."""
+    """The id of the next version; the same until a version is published, so that a repeated refit resumes it."""
     latest = max((int(version.partition("-")[0]) for version in version_ids(root)), default=0)
     return f"{latest + 1:04d}-{fingerprint[:12]}"
 
@@ -110,7 +110,7 @@ def version_ids(root: str) -> list[str]:
 def read_version(root: str, version: str, field: str = "version", *, alone: bool = False) -> VersionManifest:
     """The manifest of a version, checked; unless ``alone``, also that its files have the sizes they had."""
     if not is_version_id(version):
-        raise InputError(field, version, "is no version id", f"`ghost-ray registry list {redact(root)}` shows them")
+        raise InputError(field, version, "is not a version id", f"`ghost-ray registry list {redact(root)}` shows them")
     folder = version_folder(root, version)
     manifest = read_manifest(folder, VersionManifest, field, "ghost-ray refit --config FILE", alone=alone)
     if manifest.version != version:
@@ -128,14 +128,14 @@ def resolve_id(root: str, text: str, labels: Mapping[str, str] | None = None) ->
     by_number = [version for version in known if text.isdigit() and _number(version) == int(text)]
     matching = by_number or [version for version in known if text and version.startswith(text)]
     if len(matching) != 1:
-        problem = f"fits {len(matching)} versions" if matching else "is no version of this registry"
+        problem = f"fits {len(matching)} versions" if matching else "is not a version of this registry"
         hint = f"there are {', '.join([*known[-5:], *(labels or {})])}" if known else "there are none yet"
         raise InputError("version", text, problem, hint)
     return matching[0]
 
 
 def remove_version(root: str, version: str) -> None:
-    """Delete a version, its manifest first: from then on nobody takes the rest for a version."""
+    """Delete a version, its manifest first: from then on the rest is not a version."""
     filesystem, path = resolve(join(version_folder(root, version), MANIFEST))
     if filesystem.get_file_info(path).type == fs.FileType.File:
         filesystem.delete_file(path)
@@ -143,7 +143,7 @@ def remove_version(root: str, version: str) -> None:
 
 
 def unfinished(root: str) -> list[str]:
-    """Folders below ``versions/`` that are no complete versions: what killed refits and prunes left."""
+    """Folders below ``versions/`` that are not complete versions: remains of killed refits and prunes."""
     complete = set(version_ids(root))
     return [name for name in folders_in(join(root, VERSIONS)) if name not in complete and _is_leftover(name)]
 

@@ -1,4 +1,4 @@
-"""Who does something to a registry: the user, the machine, and the job where there is one."""
+"""Who changes a registry: the user, the machine, and the job if there is one."""
 
 from __future__ import annotations
 

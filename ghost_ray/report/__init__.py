@@ -1,6 +1,6 @@
-"""``report``: one self-contained page of what the folders named hold.
+"""``report``: one self-contained page of the results in the given folders.
 
-find results → a section each (numbers, words, charts) → the page, and the same charts as figures for papers::
+find results → one section each (numbers, words, charts) → the page, and the same charts as figures for papers::
 
     X/report.html    the page: opens offline, carries its data
     X/plots/         every chart as PNG, SVG and PDF
@@ -73,6 +73,6 @@ def _document(results: list[Result], title: str) -> Document:
 
 
 def _parent(place: str) -> str:
-    """The folder a file lies in."""
+    """The folder of a file."""
     parent, slash, _ = place.rpartition("/")
     return parent if slash else "."

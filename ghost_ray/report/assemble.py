@@ -1,4 +1,4 @@
-"""From results to a document: a section each, the words at the top, what is there and what is missing."""
+"""From results to a document: one section each, the summary at the top, what is there and what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ghost_ray.report.model_section import model_section
 from ghost_ray.report.numbers import plural
 from ghost_ray.report.version_section import version_section
 
-# The order of the page: what decides stands first.
+# The order of the page: the most important first.
 _ORDER = ("version", "audit", "evaluation", "model")
 _MADE_BY = {
     "audit": "ghost-ray audit STORE --out DIR",
@@ -30,9 +30,9 @@ def assemble(results: Sequence[Result], title: str) -> Document:
         mine = [result for result in results if result.kind == kind]
         for position, result in enumerate(mine):
             identity = kind if len(mine) == 1 else f"{kind}-{position + 1}"
-            # Results of one kind share the room there is for their data, so that the page stays small.
+            # Results of one kind share a limited amount of data, so that the page stays small.
             sections.append(_section(result, identity, 1 / len(mine)))
-    # A demo is the folder around the others and calls the network by a name of its own.
+    # A demo is the folder around the others and has its own name for the network.
     networks = list(dict.fromkeys(result.network for result in results if result.network and result.kind != "demo"))
     first = _first_of_each_kind(sections)
     spoken = [section for section in first if section.kind != "model" or len(first) == 1]
@@ -59,8 +59,8 @@ def _section(result: Result, identity: str, room: float) -> Section:
     try:
         return replace(make(), network=result.network)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-        # Files are others' and may say anything; the page says so and shows the rest.
-        result.problems.append(f"does not hold what a result of kind {result.kind} holds ({one_line(error, 120)})")
+        # Files may come from elsewhere and hold anything; the page reports it and shows the rest.
+        result.problems.append(f"does not have the content of a result of kind {result.kind} ({one_line(error, 120)})")
         return Section(identity, result.kind, result.kind.capitalize(), result.name, "This result is damaged.")
 
 
@@ -92,7 +92,7 @@ def _numbers_named(section: Section, sections: Sequence[Section]) -> Section:
 
 
 def _three_numbers(sections: Sequence[Section]) -> list[Number]:
-    """What changed where there is a version; else the first number of each kind, filled up from the most telling."""
+    """The changes, if there is a version; else the first number of each kind, then further important ones."""
     shown = {section.kind: list(section.numbers) for section in sections}
     if shown.get("version"):
         return shown["version"][:3]
@@ -105,7 +105,7 @@ def _only_stores(results: Sequence[Result]) -> str:
     if not stores:
         return "There is no audit, no evaluation and no model here yet."
     rows = sum(int(result.manifest.get("rows", 0)) for result in stores if result.manifest)
-    return f"{plural(len(stores), 'store')} with {plural(rows, 'row')} of embeddings, but nothing made of them yet."
+    return f"{plural(len(stores), 'store')} with {plural(rows, 'row')} of embeddings, but no results from them yet."
 
 
 def _line(result: Result) -> Found:
@@ -114,7 +114,7 @@ def _line(result: Result) -> Found:
     if result.manifest is None and not result.problems:
         notes.append("no manifest.json: the job that writes it was stopped or is still running")
     if result.missing:
-        notes.append("not there: " + ", ".join(result.missing))
+        notes.append("missing: " + ", ".join(result.missing))
     if result.kind == "store":  # which has no section for them
         notes += result.notes
     return Found(

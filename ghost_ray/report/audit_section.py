@@ -33,7 +33,7 @@ _MAX_POINTS = 2000
 
 
 def audit_section(result: Result, identity: str, room: float) -> Section:
-    """Everything the page shows of an audit, from whatever of its files is there."""
+    """Everything the page shows of an audit, from the files that exist."""
     summary = result.json("summary.json", AuditSummary)
     cells = read_cells(result)
     names = result.class_names
@@ -73,7 +73,7 @@ def _verdict(summary: AuditSummary, cells: Cells | None, rate: float | None) -> 
     if cells is None:
         return f"Normality is rejected in {percent(rate)} of the tests."
     alpha, family = number(summary.get("alpha")), summary.get("family")
-    if alpha is None or family not in ("all", "class"):  # the summary is gone: rejected at which α, nobody knows
+    if alpha is None or family not in ("all", "class"):  # without the summary, α is unknown
         return f"Normality is rejected in {percent(rate)} of {plural(cells.tests, 'test')}."
     return verdict(rate, cells.tests, alpha, family, float(np.median(cells.n[cells.tested.any(axis=1)])))
 
@@ -103,10 +103,10 @@ def _facts(summary: AuditSummary) -> list[tuple[str, str]]:
 
 
 def _notes(summary: AuditSummary) -> list[str]:
-    """Classes of which the audit can say little."""
+    """Notes on classes for which the audit has little to say."""
     kinds: list[tuple[str, str, Sequence[ClassCount] | None]] = [
         ("could not be", "tested, with fewer than three correctly classified samples", summary.get("untested_classes")),
-        ("has|have", "few samples, of which only large deviations can be detected", summary.get("thin_classes")),
+        ("has|have", "few samples, so that only large deviations can be detected", summary.get("thin_classes")),
         ("was|were", "tested on a random sample, since p is approximated", summary.get("sampled_classes")),
     ]
     notes = []
@@ -180,8 +180,8 @@ def _histograms(cells: Cells, identity: str) -> Grid:
     p_chart = Chart(
         id=f"{identity}-p",
         title="Distribution of p",
-        caption="Before any correction. If every column were normal, all bars would end near the dashed line. What "
-        "stands above it on the left comes from columns that are not normal.",
+        caption="Before any correction. If every column were normal, all bars would end near the dashed line. The "
+        "excess above it on the left comes from columns that are not normal.",
         says=f"{percent(shares[0])} of the tests have p below 0.05; about 5 % would if every column were normal.",
         x=Axis("p", range=(0, 1)),
         y=Axis("share of tests", percent=True),
@@ -200,8 +200,8 @@ def _movement(cells: Cells, names: list[str] | None, identity: str) -> Grid:
         id=f"{identity}-alpha",
         title="The rate and α",
         caption="Share of tests that would be rejected for other choices of α, after Holm’s correction and without it. "
-        "Where a line is flat, the choice of α matters little. Normal columns would reject, without correction, as "
-        "the thin dashed line shows.",
+        "Where a line is flat, the choice of α matters little. The thin dashed line is the uncorrected share if "
+        "all columns were normal.",
         says=f"At α = 0.01 {percent(strict)} of the tests would reject, at α = 0.1 {percent(lax)}.",
         x=Axis("α", scale="log"),
         y=Axis("share of tests rejected", percent=True),

@@ -15,7 +15,7 @@ from ghost_ray.files import join, open_input
 from ghost_ray.report.discover import Result
 
 FILE = "normality.parquet"
-# The levels people choose are among them, so that what is said of them is exact.
+# Includes the usual levels, so that statements about them are exact.
 ALPHAS = np.unique([*np.geomspace(1e-4, 0.5, 60), 0.001, 0.01, 0.05, 0.1])
 P_EDGES = np.linspace(0.0, 1.0, 21)
 # 1 − W: from all but normal to as far from it as W can go, twelve bins per decade.
@@ -87,7 +87,7 @@ def _nan_mean(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def read_cells(result: Result) -> Cells | None:
-    """Stream the cells; None, with a word in the result's problems, where the file is missing or damaged."""
+    """Stream the cells; None, with an entry in the result's problems, if the file is missing or damaged."""
     if FILE not in result.files:
         return None
     try:
@@ -120,7 +120,7 @@ def _shape(file: pq.ParquetFile) -> tuple[int, int]:
                     raise ValueError(f"{name} {column.min()} is negative")
                 largest[name] = max(largest[name], int(column.max()))
     classes, dimensions = largest["class"] + 1, largest["dimension"] + 1
-    # Ten times more cells than rows is no audit of ours; what it would allocate is not found out.
+    # A file with ten times more cells than rows is not an audit; refuse it before allocating.
     if classes * dimensions > 10 * max(file.metadata.num_rows, 1000):
         raise ValueError(f"{file.metadata.num_rows:,} rows cannot be {classes:,} classes × {dimensions:,} dimensions")
     if classes * dimensions == 0:

@@ -15,7 +15,7 @@ _MOST_VALUES = 250_000
 
 
 def class_table(result: Result, methods: list[str], identity: str, room: float) -> ClassTable | None:
-    """Every class under every method and unknown set; None where per_class.parquet is missing.
+    """Every class under every method and unknown set; None if per_class.parquet is missing.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ def class_table(result: Result, methods: list[str], identity: str, room: float) 
 
 
 def _fit(classes: int, methods: list[str], sets: list[str], values: int) -> tuple[list[str], list[str], str]:
-    """The methods and sets there is room for, and a sentence about the others."""
+    """The methods and sets that fit, and a sentence about the others."""
     a_pair = classes * len(_MEASURES)
     kept_sets = sets[: max(1, values // (a_pair * min(2, len(methods))))]
     kept = methods[: max(1, min(2, len(methods)), values // (a_pair * len(kept_sets)))]
     absent = [title_of(method) for method in methods[len(kept) :]] + sets[len(kept_sets) :]
-    sentence = f" Left out for room, all in per_class.parquet: {', '.join(absent)}." if absent else ""
+    sentence = f" Left out to save space, all in per_class.parquet: {', '.join(absent)}." if absent else ""
     return kept, kept_sets, sentence
 
 

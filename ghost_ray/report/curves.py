@@ -17,7 +17,7 @@ from ghost_ray.scorers import title_of
 
 # Points the page carries for all curves together, and the most of one.
 _ALL_POINTS, _MOST_POINTS = 75_000, 300
-_LOWEST_FPR = 1e-3  # where nobody knows how many unknowns there are
+_LOWEST_FPR = 1e-3  # if the number of unknowns is unknown
 _MOST_SAID = 6
 
 
@@ -37,7 +37,7 @@ class Panel:
         return _series(self.thinned[kind], self.methods)
 
     def whole_series(self, kind: str) -> list[Series]:
-        """What figures are drawn from: the curves of all scores, or the stored ones where these are not there."""
+        """The data of the figures: curves of all scores, or the stored ones if the scores are missing."""
         return _series(self.stored[kind] | self.whole.of_kind(kind), self.methods)
 
     def said(self, kind: str, fpr: float) -> str:
@@ -57,7 +57,7 @@ def curve_tabs(
 ) -> Tabs | None:
     """OSCR (linear, logarithmic; all, top and bottom classes), ROC and V of each unknown set.
 
-    ``unknowns`` says how many rows each set has, which is how low an FPR can be told.
+    ``unknowns`` is the number of rows of each set, which limits how low an FPR can be resolved.
     """
     table = result.table("curves.parquet", ("method", "unknown", "curve", "x", "y"))
     if table is None or len(table["x"]) == 0:
@@ -93,7 +93,7 @@ def curve_tabs(
 
 
 def _slugs(names: list[str]) -> list[str]:
-    """Names as parts of file names: whatever a set is called, nothing leads out of the folder, and no two are one."""
+    """Names as parts of file names: no name leads out of the folder, and no two names collide."""
     plain = [re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] for name in names]
     return [slug if slug and plain.count(slug) == 1 else f"{slug}-{i}".strip("-") for i, slug in enumerate(plain)]
 
@@ -163,7 +163,7 @@ def _oscr(panel: Panel) -> list[Grid]:
             linear,
             id=f"{panel.prefix}-{kind}-log",
             title=f"OSCR, {title}, logarithmic",
-            caption="The same with low false positive rates drawn apart: each decade to the left accepts ten times "
+            caption="The same, with low false positive rates spread out: each decade to the left accepts ten times "
             "fewer unknowns.",
             says=f"On a logarithmic axis, OSCR of {title} against {panel.unknown}. "
             f"CCR at FPR 1 %: {panel.said(kind, 0.01)}.",
@@ -182,8 +182,8 @@ def _roc_and_v(panel: Panel) -> list[Grid]:
             Chart(
                 id=f"{panel.prefix}-roc",
                 title="ROC",
-                caption="Accepted knowns, right or wrong, over accepted unknowns. On the thin diagonal a score says "
-                "nothing.",
+                caption="Accepted knowns, correctly classified or not, over accepted unknowns. The thin "
+                "diagonal is chance level.",
                 says=f"ROC against {panel.unknown}. Knowns accepted at FPR 10 %: {panel.said('roc', 0.1)}.",
                 x=Axis("false positive rate", percent=True, range=(0, 1)),
                 y=Axis("knowns accepted", percent=True, range=(0, 1)),
@@ -196,8 +196,8 @@ def _roc_and_v(panel: Panel) -> list[Grid]:
             Chart(
                 id=f"{panel.prefix}-v",
                 title="Unfairness between classes",
-                caption="V, the standard deviation over the mean of the classes’ CCR. Lower is fairer; at the far "
-                "right the classifier’s own unfairness is left.",
+                caption="V, the standard deviation over the mean of the classes’ CCR. Lower is fairer. The far "
+                "right shows the unfairness of the classifier itself.",
                 says=f"V against {panel.unknown}. At FPR 10 %: {panel.said('v', 0.1)}; "
                 f"at FPR 100 %: {panel.said('v', 1.0)}.",
                 x=Axis("false positive rate", percent=True, range=(0, 1)),

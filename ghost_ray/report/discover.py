@@ -1,4 +1,4 @@
-"""Finding results in the folders named, whole or half-finished, and reading their files without ever giving up."""
+"""Finds results in the given folders, complete or not, and reads their files without raising."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ghost_ray.registry import VERSIONS, current
 from ghost_ray.registry.pointer import CURRENT
 
 T = TypeVar("T")
-# registry/versions/<id>/evaluation is the deepest a result lies below a folder somebody would name.
+# registry/versions/<id>/evaluation is the deepest place of a result below a folder that a user would name.
 _DEPTH = 4
 _MAX_FOLDERS = 500
 _STAGING = ".partial"
 DRIFT = "drift.json"
-# The first of these files in a folder says what an unfinished result was going to be.
+# The first of these files in a folder shows the kind of an unfinished result.
 _SIGNS = {
     "metrics.json": "evaluation",
     "curves.parquet": "evaluation",
@@ -85,12 +85,12 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What the job that made it noticed, a sentence each."""
+        """The notes of the job that made it, one sentence each."""
         notes = self.manifest.get("notes") if self.manifest else None
         return [str(note) for note in notes] if isinstance(notes, list) else []
 
     def json(self, name: str, kind: type[T]) -> T:
-        """The object in a JSON file; empty, with a word in ``problems``, where there is none.
+        """The object in a JSON file; empty, with an entry in ``problems``, if there is none.
 
         ``kind`` says what the fields mean. Any of them may be missing or hold something else: the file may be damaged
         or of another version.
@@ -109,9 +109,9 @@ class Result:
         return cast(T, content)
 
     def table(self, name: str, columns: Sequence[str]) -> dict[str, np.ndarray] | None:
-        """Columns of a Parquet file as arrays; None, with a word in ``problems``, where it lacks them.
+        """Columns of a Parquet file as arrays; None, with an entry in ``problems``, if it lacks them.
 
-        ``name`` may lie in a folder of the result, as scores do.
+        ``name`` may be in a folder of the result, as scores are.
         """
         if name.partition("/")[0] not in self.files:
             return None
@@ -134,7 +134,7 @@ def find_results(folders: Sequence[str]) -> list[Result]:
     Raises
     ------
     InputError
-        Where a folder does not exist, or none of them holds a result.
+        If a folder does not exist, or none of them holds a result.
     """
     found: dict[str, Result] = {}
     for folder in folders:
@@ -166,7 +166,7 @@ def _walk(uri: str, name: str, depth: int, found: dict[str, Result]) -> None:
     result = _recognise(uri, name, frozenset(info.base_name for info in listing))
     if result is not None:
         found.setdefault(path, result)
-        # Only a version and a demo are made of other results; the inside of the rest is their own matter.
+        # Only a version and a demo contain other results; do not look inside the rest.
         if result.kind not in ("version", "demo"):
             return
     if depth == 0 or len(found) >= _MAX_FOLDERS:

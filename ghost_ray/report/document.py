@@ -1,4 +1,4 @@
-"""What a page is made of: sections of charts, tables, a heat map and words, without a thought of HTML or matplotlib.
+"""The elements of a page: sections of charts, tables, a heat map and words, independent of HTML and matplotlib.
 
 The page (`html`) and the figures for papers (`plots`) are drawn from the same objects, so they show the same numbers.
 """
@@ -17,7 +17,7 @@ from ghost_ray.report.look import Look, look_of
 SeriesKind = Literal["line", "steps", "points", "bar", "band"]
 # Numbers or words along a series.
 Values = Sequence[Any] | np.ndarray
-# Named styles stand apart from the numbered ones, which give each method its colour, dash and marker.
+# Named styles differ from the numbered ones, which give each method its colour, dash and marker.
 State = Literal["complete", "unfinished", "damaged"]
 Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
 
@@ -26,7 +26,7 @@ Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
 class Series:
     """One curve, one row of bars or one cloud of points.
 
-    ``low`` makes a band from ``low`` to ``y``; ``labels`` are shown on hover; ``text`` stands beside the bars.
+    ``low`` makes a band from ``low`` to ``y``; ``labels`` are shown on hover; ``text`` is shown beside the bars.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Series:
 @dataclass(frozen=True)
 class Axis:
     """An axis. ``percent`` shows shares as 25 %; ``one_minus`` labels the positions 1 − v with v, as for W near 1;
-    ``ordinal`` positions are places in a sorted list and say nothing by themselves."""
+    ``ordinal`` positions are places in a sorted list and have no meaning themselves."""
 
     title: str
     scale: Literal["linear", "log", "category"] = "linear"
@@ -74,7 +74,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. ``says`` is its content in words, for those who do not see it; ``caption`` how to read it."""
+    """A chart. ``says`` describes its content in words, for screen readers; ``caption`` says how to read it."""
 
     id: str
     title: str
@@ -83,11 +83,11 @@ class Chart:
     x: Axis
     y: Axis
     series: Sequence[Series]
-    horizontal: bool = False  # bars lie
+    horizontal: bool = False  # horizontal bars
     height: int = 340
-    # A chart with the very series of another (a logarithmic view) names it instead of carrying them twice.
+    # A chart with the same series as another (a logarithmic view) refers to it instead of repeating them.
     series_of: str | None = None
-    # What a figure is drawn from where the page carries less; made when a figure is drawn.
+    # The full data of a figure, if the page has less; computed when the figure is drawn.
     whole_series: Callable[[], Sequence[Series]] | None = None
 
     kind = "chart"
@@ -132,7 +132,7 @@ class Table:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A picture of a large matrix, with what it takes to read values back from its colours on hover."""
+    """A picture of a large matrix, with the data to read values back from its colours on hover."""
 
     id: str
     title: str
@@ -183,7 +183,7 @@ class ClassTable:
     accuracy: Sequence[float | None]
     # unknown set → method → measure → one value per class
     measures: dict[str, dict[str, dict[str, list[float | None]]]]
-    methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the first is the one others stand beside
+    methods: Sequence[tuple[str, str]]  # name in ``measures``, name as shown; the others are compared with the first
 
     kind = "classes"
 
@@ -206,14 +206,14 @@ class Grid:
     charts: Sequence[Chart]
     intro: str = ""
     stacked: bool = False  # charts over one another, along the same x
-    small: bool = False  # charts of which the picture alone is looked at; their words stay for those who do not see it
+    small: bool = False  # small charts without visible words, which remain for screen readers
 
     kind = "grid"
 
 
 @dataclass(frozen=True)
 class Tabs:
-    """Alternatives of which one is seen at a time: one an unknown set."""
+    """Alternatives of which one is visible at a time: one per unknown set."""
 
     id: str
     title: str
@@ -225,7 +225,7 @@ class Tabs:
 
 @dataclass(frozen=True)
 class Picture:
-    """A sample: a small JPEG where its image can be reached, its key, and what is to be known of it."""
+    """A sample: a small JPEG if its image can be read, its key, and a description."""
 
     jpeg: bytes | None
     key: str
@@ -234,7 +234,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictured:
-    """A sample, and another to hold it against."""
+    """A sample, and another to compare it with."""
 
     picture: Picture
     beside: Picture | None = None
@@ -257,7 +257,7 @@ Block = Chart | Table | HeatMap | ClassTable | Grid | Tabs | Gallery
 
 @dataclass(frozen=True)
 class Number:
-    """A number a reader should take away, with what it is and how to take it."""
+    """A key number, with its meaning and how to read it."""
 
     value: str
     label: str
@@ -287,7 +287,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Found:
-    """A line of the page's list of what is there: a folder, what it is, whether it is whole."""
+    """A line of the page's list of what is there: a folder, what it is, whether it is complete."""
 
     folder: str
     kind: str
@@ -308,7 +308,7 @@ class Document:
     found: Sequence[Found]
     absent: Sequence[str]
     sections: Sequence[Section] = field(default_factory=list)
-    headed: Sequence[str] = ()  # the sections whose verdict stands at the top
+    headed: Sequence[str] = ()  # the sections whose verdict is at the top
 
 
 def charts_of(blocks: Sequence[Block]) -> list[Chart]:

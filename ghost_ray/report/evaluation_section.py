@@ -24,9 +24,9 @@ Found = dict[tuple[str, str], Mapping[str, object]]  # an object of metrics.json
 
 
 def evaluation_section(result: Result, identity: str, room: float) -> Section:
-    """Everything the page shows of an evaluation, from whatever of its files is there.
+    """Everything the page shows of an evaluation, from the files that exist.
 
-    ``room`` is the share of the page's room for data that is its own.
+    ``room`` is its share of the page's space for data.
     """
     content = result.json("metrics.json", Evaluation)
     rows = [row for row in content.get("results") or [] if isinstance(row, dict)]
@@ -101,7 +101,7 @@ def _shown(entries: Sequence[Metric], found: Found) -> list[Metric]:
 
 
 def _cells(found: Found, methods: list[str], name: str, entries: Sequence[Metric]) -> list[list[Cell]]:
-    """One list of cells per method, a cell per metric; values that look like the best are bold, as in the paper."""
+    """One list of cells per method, one cell per metric; values that look like the best are bold, as in the paper."""
     cells: list[list[Cell]] = [[] for _ in methods]
     for metric in entries:
         values = [number(found.get((method, name), {}).get(metric.field)) for method in methods]

@@ -1,4 +1,4 @@
-"""How GHOST does beside its rivals, in a few sentences that hold for any numbers."""
+"""How GHOST compares with its rivals, in a few sentences that are correct for any numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ghost_ray.scorers import is_rival, title_of
 
 GHOST = "ghost"
 Found = Mapping[tuple[str, str], Mapping[str, object]]  # an object of metrics.json per method and unknown set
-Outcome = Literal["GHOST", "rival", "none"]  # whom a paired test calls better
+Outcome = Literal["GHOST", "rival", "none"]  # which method a paired test finds better
 
 
 def evaluation_verdict(
@@ -41,7 +41,7 @@ def evaluation_verdict(
 
 
 def mean_over(found: Found, method: str, sets: Sequence[str], field: str) -> float | None:
-    """The plain mean over the sets; None where a set has no value."""
+    """The plain mean over the sets; None if a set has no value."""
     values = [number(found.get((method, name), {}).get(field)) for name in sets]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
@@ -52,7 +52,7 @@ def _standing(mine: float, best: float, rival: str, measure: str) -> str:
         return f"GHOST ties with the best rival, {rival}: the {measure} of both is {told_apart(mine)[0]}."
     begins, side = ("GHOST leads", "above") if mine > best else ("GHOST does not lead", "below")
     ours, theirs = told_apart(mine, best)
-    # Of the numbers as they are shown, so that a reader comes to the same.
+    # From the rounded numbers, so that a reader gets the same result.
     difference = decimal(abs(shown_value(ours) - shown_value(theirs)), len(ours.partition(".")[2]))
     return f"{begins}: its {measure} is {ours}, {difference} {side} the best rival’s ({rival}, {theirs})."
 
@@ -75,13 +75,12 @@ def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
         return ""
     shown = [outcome for outcome in outcomes if outcome != "none"]
     if not shown:
-        return f"No paired test calls the difference from {rival} more than chance."
+        return f"No paired test finds the difference from {rival} significant."
     if len(outcomes) == 1:
-        return f"A paired test calls the difference from {rival} more than chance."
+        return f"A paired test finds the difference from {rival} significant."
     favours = f"in favour of GHOST on {shown.count('GHOST')}, of {rival} on {shown.count('rival')}"
     return (
-        f"Paired tests call the difference from {rival} more than chance on {len(shown)} of {len(outcomes)} sets, "
-        f"{favours}."
+        f"Paired tests find the difference from {rival} significant on {len(shown)} of {len(outcomes)} sets, {favours}."
     )
 
 

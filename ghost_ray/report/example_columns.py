@@ -40,8 +40,8 @@ def example_charts(result: Result, identity: str) -> Grid | None:
     if not charts:
         return None
     intro = (
-        "Of each column first the Q–Q plot: points on the dashed line are normal; an S is heavy or light tails, a bow "
-        "is skew, a step is two clumps. Then the values as a histogram, and the fitted Gaussian as a curve over it."
+        "For each column, first the Q–Q plot: points on the dashed line are normal; an S shape means heavy or light "
+        "tails, a bow means skew, a step means two clusters. Then a histogram of the values with the fitted Gaussian."
     )
     return Grid(f"{identity}-examples", "What such columns look like", charts, intro, small=True)
 
@@ -77,7 +77,7 @@ def _quantiles(prefix: str, name: str, facts: str, values: np.ndarray, mean: flo
 
 
 def _evenly(expected: np.ndarray) -> np.ndarray:
-    """Which points of a Q–Q plot to draw: all, or as many as can be told apart, the tails among them."""
+    """Which points of a Q–Q plot to draw: all, or as many as can be distinguished, including the tails."""
     if len(expected) <= _MOST_POINTS:
         return np.arange(len(expected))
     places = np.linspace(expected[0], expected[-1], _MOST_POINTS)

@@ -11,7 +11,7 @@ from ghost_ray.report.numbers import decimal, number, percent, short
 
 
 def figure3(result: Result, identity: str) -> Grid | None:
-    """The charts of example.json, or None where there is none."""
+    """The charts of example.json, or None if there is none."""
     content = result.json("example.json", Example)
     if not content:
         return None
@@ -25,7 +25,7 @@ def figure3(result: Result, identity: str) -> Grid | None:
         id=f"{identity}-figure3-gaussians",
         title=f"The Gaussians of “{name}”",
         caption="The same dimensions: the fitted means in ascending order, with one and two standard deviations around "
-        "them. Where the band is narrow, a small departure weighs much.",
+        "them. Where the band is narrow, a small deviation has a large weight.",
         says=f"{len(x)} dimensions of {name}; means from {short(mean.min())} to {short(mean.max())}, "
         f"standard deviations from {short(std.min())} to {short(std.max())}.",
         height=280,
@@ -36,8 +36,8 @@ def figure3(result: Result, identity: str) -> Grid | None:
     scores = Chart(
         id=f"{identity}-figure3-z",
         title="|z| of a known and an unknown",
-        caption=f"Both are classified as “{name}”. A point is how many standard deviations the sample lies from the "
-        "mean in that dimension; the sum over all dimensions, shown or not, is s.",
+        caption=f"Both are classified as “{name}”. Each point shows how many standard deviations the sample is from "
+        "the mean in that dimension; the sum over all dimensions, shown or not, is s.",
         says=f"{said.capitalize()} Of the dimensions shown, {_beyond(known)} of the known’s and {_beyond(unknown)} of "
         "the unknown’s lie beyond 2 σ.",
         x=Axis("dimensions, sorted by mean", ordinal=True),
@@ -70,12 +70,12 @@ def _said(sample: ExampleSample) -> str:
 
 
 def _beside(known: ExampleSample, unknown: ExampleSample) -> str:
-    """How the unknown stands beside the known."""
+    """A comparison of the unknown with the known."""
     s, gamma = ((number(unknown.get(f)), number(known.get(f))) for f in ("s", "gamma"))
     if s[0] is None or s[1] is None or gamma[0] is None or gamma[1] is None:
         return ""
     distance = "farther from the class than" if s[0] > s[1] else "no farther from the class than"
-    score = "lower, as it should be" if gamma[0] < gamma[1] else "no lower: GHOST takes it for as known or more"
+    score = "lower, as it should be" if gamma[0] < gamma[1] else "no lower: GHOST considers it at least as known"
     return f" The unknown lies {distance} the known, and its γ is {score}."
 
 

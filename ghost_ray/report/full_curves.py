@@ -59,7 +59,7 @@ class FullCurves:
 
 
 def _as_drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """The points that can be told apart in print, on a linear axis and on a logarithmic one."""
+    """The points that can be distinguished in print, on a linear axis and on a logarithmic one."""
     x, y = curve.fpr, curve.value
     lowest = x[x > 0].min(initial=1.0)
     kept = [np.array([0, len(x) - 1])]

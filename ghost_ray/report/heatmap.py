@@ -22,12 +22,12 @@ _ABSENT = (204, 121, 167)
 
 
 def heat_map(cells: Cells, names: list[str] | None, prefix: str, share: float = 1.0) -> HeatMap:
-    """The heat map of an audit; ``share`` of the page's room for pictures is its own."""
+    """The heat map of an audit; ``share`` is its share of the page's space for pictures."""
     rows, columns = cells.least_normal_first(axis=1), cells.least_normal_first(axis=0)
     defect = np.log10(np.clip(1.0 - cells.W[np.ix_(rows, columns)], 1e-6, 1.0))
     binned = _bin(defect, share)
     low, high = _range(binned)
-    # Level 0 is the most normal; the palette runs the other way, so that dark stands out as far from normal.
+    # Level 0 is the most normal; the palette runs the other way, so that dark means far from normal.
     level = np.clip(np.round((binned - low) / (high - low) * (_LEVELS - 1)), 0, _LEVELS - 1)
     absent = np.isnan(level)
     index = np.where(absent, _LEVELS, level).astype(np.uint8)
@@ -46,13 +46,14 @@ def heat_map(cells: Cells, names: list[str] | None, prefix: str, share: float = 
         title="W of every class and dimension",
         caption=(
             "One cell is one Shapiro–Wilk test. Classes (rows) and dimensions (columns) are sorted by their share of "
-            "rejected tests, then by their mean W, the least normal at the top left: a dark band across is a class "
-            "that is far from Gaussian in most dimensions, a dark band down a dimension that is so in most classes."
+            "rejected tests, then by their mean W, the least normal at the top left. A dark horizontal band is a "
+            "class that is far from Gaussian in most dimensions. A dark vertical band is a dimension that is far from "
+            "Gaussian in most classes."
             f"{merged}"
         ),
         says=(
             f"Heat map of W over {plural(classes, 'class', 'classes')} and {plural(dimensions, 'dimension')}. {ends} "
-            f"The median of W is {np.nanmedian(cells.W):.4f}, its lowest hundredth ends at "
+            f"The median of W is {np.nanmedian(cells.W):.4f}, its 1st percentile is "
             f"{np.nanquantile(cells.W, 0.01):.4f}."
         ),
         png=_png(index, palette),
@@ -80,7 +81,7 @@ def _edge(labels: list[str]) -> list[tuple[float, str]]:
 
 
 def _bin(matrix: np.ndarray, share: float) -> np.ndarray:
-    """Mean of blocks of neighbours, so that the picture stays within its room."""
+    """Mean of blocks of neighbours, so that the picture stays within its size limit."""
     step = [1, 1]
     limit = max(int(_MAX_PIXELS * share), 10_000)
     while True:

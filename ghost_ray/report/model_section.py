@@ -64,9 +64,10 @@ def _verdict(count: np.ndarray, names: list[str] | None) -> str:
     named = ", ".join(class_name(names, int(k)) for k in without[:_NAMED])
     more = f" and {len(without) - _NAMED:,} more" if len(without) > _NAMED else ""
     have = "has" if len(without) == 1 else "have"
+    such = "it" if len(without) == 1 else "one of them"
     return (
-        f"{plural(len(without), 'class', 'classes')} {have} no Gaussian and what is predicted as such is scored as "
-        f"unknown: {named}{more}."
+        f"{plural(len(without), 'class', 'classes')} {have} no Gaussian; samples predicted as {such} are scored "
+        f"as unknown: {named}{more}."
     )
 
 
@@ -84,7 +85,7 @@ def _facts(result: Result, mean: np.ndarray, std: np.ndarray, count: np.ndarray)
 
 
 def _gaussians(mean: np.ndarray, std: np.ndarray, count: np.ndarray, names: list[str] | None, identity: str) -> Chart:
-    """The class of median size stands for all: a page has no room for a thousand."""
+    """The class of median size represents all: a page has no space for a thousand."""
     fitted = np.flatnonzero(count >= 2)
     chosen = int(fitted[np.argsort(count[fitted], kind="stable")[len(fitted) // 2]])
     order = np.argsort(mean[chosen], kind="stable")

@@ -12,14 +12,14 @@ NOTHING = "–"
 
 
 def number(value: Any) -> float | None:
-    """``value`` as a finite float, or None: what a file says may be missing or damaged."""
+    """``value`` as a finite float, or None: values in files may be missing or damaged."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def percent(value: Any, digits: int = 2) -> str:
-    """0.0279 → 2.79 %; what is not zero is never shown as zero."""
+    """0.0279 → 2.79 %; a value that is not zero is never shown as zero."""
     found = number(value)
     if found is None:
         return NOTHING
@@ -33,7 +33,7 @@ def decimal(value: Any, digits: int = 3) -> str:
 
 
 def told_apart(*values: float) -> list[str]:
-    """Decimals of one length, three digits or as many as it takes for no two different ones to look the same."""
+    """Decimals of equal length: three digits, or as many as needed so that different values look different."""
     for digits in range(3, 17):
         shown = [decimal(value, digits) for value in values]
         if len({*shown}) == len({*values}):

@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML file: every word escaped, every script hashed into the page's policy."""
+"""A document as one self-contained HTML file: all text is escaped, every script is hashed into the page's policy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def page_data(document: Document) -> dict[str, Any]:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that can stand inside a script element whatever the strings in it say."""
+    """JSON that is safe inside a script element, whatever strings it holds."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate(
         {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -60,7 +60,7 @@ def safe_json(value: Any) -> str:
 
 
 def content_policy(scripts: list[str]) -> str:
-    """A content security policy under which nothing is fetched and no script runs but the page's own."""
+    """A content security policy that loads nothing and runs only the page's own scripts."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "

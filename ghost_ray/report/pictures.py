@@ -1,7 +1,7 @@
-"""Pictures of the samples that say most: unknowns that were accepted surely, and knowns that were rejected.
+"""Images of the most informative samples: unknowns accepted with high scores, and rejected knowns.
 
-Thumbnails are read from where the images of a store came from. Where they are no longer there, or the store was made
-from arrays, the keys stand alone.
+Thumbnails are read from the source of a store's images. If the images are gone, or the store was made from arrays, only
+the keys are shown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scored:
 
 
 def read_scored(folder: str, method: str, name: str) -> Scored | None:
-    """The scores of a set; None where they are not there."""
+    """The scores of a set; None if they are not there."""
     try:
         with open_input(join(folder, "scores", score_file(method, name))) as handle:
             table = pq.read_table(handle, columns=["key", "label", "pred", "score"])
@@ -53,12 +53,12 @@ def read_scored(folder: str, method: str, name: str) -> Scored | None:
 
 
 def galleries(evaluations: dict[str, str], method: str, identity: str) -> list[Gallery]:
-    """The knowns rejected first, and of each set the unknowns accepted most surely; none where stores are of arrays.
+    """The knowns with the lowest and the unknowns with the highest scores; none for stores made from arrays.
 
     Parameters
     ----------
     evaluations : dict of unknown set to folder
-        Where the scores of the method on that set lie.
+        The folder with the scores of the method on that set.
     """
     found: list[Gallery | None] = []
     classes: list[str] = []
@@ -74,7 +74,7 @@ def galleries(evaluations: dict[str, str], method: str, identity: str) -> list[G
 
 
 def accepted_unknowns(folder: str, method: str, name: str, classes: list[str], identity: str) -> Gallery | None:
-    """The unknowns with the highest scores, each beside a known of the class that it was taken for."""
+    """The unknowns with the highest scores, each beside a known of its predicted class."""
     unknown, known = read_scored(folder, method, name), read_scored(folder, method, KNOWN)
     if unknown is None or known is None or not len(unknown.score):
         return None
@@ -86,7 +86,7 @@ def accepted_unknowns(folder: str, method: str, name: str, classes: list[str], i
     for row, other in zip(surest.tolist(), beside, strict=True):
         taken_for = _class(classes, int(unknown.pred[row]))
         key = unknown.key[row].as_py()
-        first = Picture(shots.get(key), key, f"taken for {taken_for}, score {decimal(unknown.score[row], 4)}")
+        first = Picture(shots.get(key), key, f"classified as {taken_for}, score {decimal(unknown.score[row], 4)}")
         second = None
         if other is not None:
             twin = known.key[other].as_py()
@@ -94,10 +94,10 @@ def accepted_unknowns(folder: str, method: str, name: str, classes: list[str], i
         shown.append(Pictured(first, second))
     return Gallery(
         id=f"{identity}-accepted",
-        title=f"Accepted most surely: {name}",
-        caption=f"The {len(shown)} samples of {name} that {title_of(method)} scores highest, each on the left, beside "
-        "a correctly classified known of the class it was taken for, the one of median score. A sample that shows "
-        "this class is no unknown." + _absent(shots, twins),
+        title=f"Accepted with the highest scores: {name}",
+        caption=f"The {len(shown)} samples of {name} that {title_of(method)} scores highest, each on the left. On "
+        "the right is a correctly classified known of the predicted class, the one with the median score. A sample "
+        "that really shows this class is not an unknown." + _absent(shots, twins),
         items=shown,
     )
 
@@ -113,7 +113,7 @@ def rejected_knowns(folder: str, method: str, classes: list[str], identity: str)
     shown = []
     for row, key in zip(lowest.tolist(), keys, strict=True):
         label, pred = _class(classes, int(known.label[row])), _class(classes, int(known.pred[row]))
-        taken = "classified correctly" if label == pred else f"taken for {pred}"
+        taken = "classified correctly" if label == pred else f"classified as {pred}"
         score = "−∞" if np.isneginf(known.score[row]) else decimal(known.score[row], 4)
         shown.append(Pictured(Picture(shots.get(key), key, f"{label}, {taken}, score {score}")))
     return Gallery(
@@ -179,5 +179,5 @@ def thumbnails(store: str | None, keys: list[str]) -> dict[str, bytes]:
                 if stream.tell() <= _MOST_BYTES:
                     found[image.key] = stream.getvalue()
     except (OSError, ValueError, KeyError, TypeError, GhostRayError, pa.ArrowException):
-        return found  # what cannot be reached is named by its key
+        return found  # an image that cannot be read is shown by its key
     return found

@@ -55,7 +55,7 @@ _NO_DATES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf":
 def save_plots(document: Document, folder: str) -> list[str]:
     """Write every figure of the document into ``folder``, in each of FORMATS.
 
-    Charts that stand side by side on the page are one figure.
+    Charts that are side by side on the page are one figure.
 
     Returns
     -------

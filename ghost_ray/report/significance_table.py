@@ -1,4 +1,4 @@
-"""Whether the differences are more than chance."""
+"""Whether the differences are significant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ghost_ray.scorers import title_of
 
 
 def significance_table(result: Result, identity: str) -> Table | None:
-    """The paired tests of every other method against GHOST, a row each; None where there are none."""
+    """The paired tests of every other method against GHOST, one row each; None if there are none."""
     content = result.json("significance.json", Significance)
     tests = [test for test in content.get("tests") or [] if isinstance(test, dict)]
     if not tests:
@@ -27,7 +27,7 @@ def significance_table(result: Result, identity: str) -> Table | None:
         id=f"{identity}-significance",
         title="More than chance?",
         caption=f"Method − GHOST, and p of a paired two-sided t-test over {_draws(content)}, after Bonferroni’s "
-        f"correction; called a difference below {percent(content.get('alpha'), 0)}. Of {plural(len(tests), 'test')} "
+        f"correction; a difference counts below {percent(content.get('alpha'), 0)}. Of {plural(len(tests), 'test')} "
         f"GHOST is better in {better}, the other method in {worse}, and in {len(tests) - better - worse} no difference "
         "is shown."
         + "".join(f" Where there is no t: {note}." for note in notes)

@@ -115,7 +115,7 @@ def _gates(gates: list[dict[str, object]], identity: str) -> Table:
     return Table(
         id=f"{identity}-gates",
         title="The gates",
-        caption="A version is promoted when no value exceeds its limit; what could not be measured does not pass.",
+        caption="A version is promoted when no value exceeds its limit. A value that could not be measured fails.",
         columns=["Question", "value", "limit", "answer"],
         rows=rows,
         sorts=False,
@@ -134,9 +134,9 @@ def _shift_chart(drift: dict[str, Any], identity: str) -> Chart | None:
         id=f"{identity}-shift",
         title="Classes that moved most",
         caption="Mean over the dimensions of |new mean − old mean| in units of the old σ. After a change of weights "
-        "the axes themselves may have turned: a large shift then says only that.",
-        says=f"The median shift is {decimal(shift.get('median'))} σ; furthest, by {decimal(values[-1])} σ, moved "
-        f"{names[-1]}.",
+        "the axes themselves may differ, and a large shift may mean only that.",
+        says=f"The median shift is {decimal(shift.get('median'))} σ; {names[-1]} moved furthest, by "
+        f"{decimal(values[-1])} σ.",
         x=Axis("shift, σ"),
         y=Axis("", scale="category", order=names),
         series=[Series("shift", x=values, y=names, kind="bar", text=[decimal(value) for value in values])],

@@ -1,4 +1,4 @@
-"""How far knowns and unknowns lie from the Gaussians of the classes they are taken for."""
+"""Distances of knowns and unknowns from the Gaussians of their predicted classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAR = 20  # how many times the nearest the farthest may be on a linear axis
 
 
 def z_score_chart(result: Result, identity: str) -> Grid | None:
-    """How far knowns and each unknown set lie from the Gaussian of the class they are taken for."""
+    """Distances of knowns and of each unknown set from the Gaussian of the predicted class."""
     table = result.table("zscores.parquet", ("set", "left", "right", "count"))
     if table is None or len(table["count"]) == 0:
         return None
@@ -33,24 +33,24 @@ def z_score_chart(result: Result, identity: str) -> Grid | None:
         shown = np.where(share > 0, share, np.nan)
         series.append(Series(name, x=edges, y=np.append(shown, shown[-1]), kind="steps", style=position))
         middle = int(np.searchsorted(np.cumsum(share), 0.5))
-        said.append(f"{name}: half lie below {right[min(middle, len(right) - 1)]:.4g}")
+        said.append(f"{name}: half are below {right[min(middle, len(right) - 1)]:.4g}")
     chart = Chart(
         id=f"{identity}-z",
         title="Distance from the predicted class’s Gaussian",
-        caption="s, the sum of |z| over the dimensions, of every test sample whose predicted class has a Gaussian, out "
-        "to the farthest; shares on a logarithmic axis, so that the rare failures are seen. The less known and unknown "
-        "overlap, the better their distances tell them apart.",
+        caption="s is the sum of |z| over the dimensions, shown for every test sample whose predicted class has a "
+        "Gaussian, up to the farthest. Shares are on a logarithmic axis, so that rare failures are visible. The less "
+        "known and unknown overlap, the better their distances separate them.",
         says="Distribution of s. " + "; ".join(said) + ".",
         x=axis,
         y=Axis("share of the set", scale="log", percent=True),
         series=series,
         height=380,
     )
-    return Grid(f"{identity}-z-scores", "How far from home", [chart])
+    return Grid(f"{identity}-z-scores", "Distance from the class", [chart])
 
 
 def _axis(left: np.ndarray, right: np.ndarray, count: np.ndarray) -> Axis:
-    """All that was counted, the farthest too; on a logarithmic axis where that is far."""
+    """The full range, including the farthest sample; a logarithmic axis if that is far."""
     held = count > 0
     near, far = float(left[held].min(initial=np.inf)), float(right[held].max(initial=0.0))
     lowest = float(right[held].min(initial=np.inf))

@@ -18,9 +18,9 @@ SPARE = 8  # candidates beyond k: float32 may misplace neighbours that are nearl
 class Bank:
     """Rows to search by inner product or Euclidean distance.
 
-    faiss finds the candidates in float32; their distances are taken anew from differences in float64 arithmetic, so
-    that a result does not depend on the shape of the shard or of the batch, and small distances are not lost in the
-    cancellation of ‖a‖² − 2⟨a,b⟩ + ‖b‖². The index is built where it is used and not sent between processes.
+    faiss finds the candidates in float32; their distances are recomputed from differences in float64, so that a result
+    does not depend on the shape of the shard or of the batch, and small distances are not lost in the cancellation of
+    ‖a‖² − 2⟨a,b⟩ + ‖b‖². The index is built where it is used and not sent between processes.
 
     Parameters
     ----------
@@ -99,5 +99,5 @@ def _products(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], found
 
 
 def merge_topk(a: Floats, b: Floats) -> Floats:
-    """The k smallest of two ascending lists a row [B, k]."""
+    """The k smallest of two ascending lists per row [B, k]."""
     return np.sort(np.concatenate([a, b], axis=1), axis=1)[:, : a.shape[1]]

@@ -28,7 +28,7 @@ def normalise(embedding: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def writable(array: Array) -> Array:
-    """The array, or a copy where it is read-only, as what comes out of an object store is."""
+    """The array, or a copy if it is read-only, as arrays from an object store are."""
     return array if array.flags.writeable else array.copy()
 
 

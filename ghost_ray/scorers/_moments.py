@@ -51,7 +51,8 @@ def whitening(covariance: Floats) -> tuple[Floats, float]:
     """L⁻¹ᵀ with Σ = L·Lᵀ, so that ‖f·L⁻¹ᵀ‖² = fᵀ Σ⁻¹ f, and the relative ridge that was needed.
 
     A singular Σ (constant dimensions, fewer rows than dimensions) gets the smallest ridge of 1e-9, 1e-8, … times its
-    mean variance that makes it invertible: what training never showed is then very far, and not undefined.
+    mean variance that makes it invertible: directions without variance in training are then very far, and not
+    undefined.
     """
     from scipy.linalg import LinAlgError, cholesky, solve_triangular
 

@@ -32,15 +32,15 @@ class RowSample:
     owner : str
         Method that samples, for messages.
     size : int
-        Rows to keep at least, where there are as many.
+        Minimum number of rows to keep, if there are as many.
     fraction : float, default 0
         Share of all rows to keep, where that is more than ``size``.
     seed : int, default 0
 
     Notes
     -----
-    How many rows a fraction is, is known only at the end. Until then all rows below twice the fraction of the rank
-    range are kept, too: that these are fewer than the fraction needs is, from a hundred rows on, a matter of 1e-12.
+    The number of rows in a fraction is known only at the end. Until then, all rows below twice the fraction of the rank
+    range are kept too: from a hundred rows on, the probability that these are too few is 1e-12.
     """
 
     def __init__(self, owner: str, size: int, fraction: float = 0.0, seed: int = 0) -> None:

@@ -1,6 +1,6 @@
 """Methods by name and with options: ``knn``, ``knn:k=10``, ``evm:tail=50:cover=0.8``, ``pytorch-ood:GEN:gamma=0.1``.
 
-Methods of one's own are ``package.module:Class``, or are registered by the entry points of an installed package.
+A user's own methods are ``package.module:Class``, or are registered by the entry points of an installed package.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ghost_ray.plugins import import_object, is_importable, load_plugins
 from ghost_ray.scorers.scorer import Scorer
 
 PYTORCH_OOD = "pytorch-ood:"
-# Of every table and of ``all``; what is not named here comes after it.
+# Order of every table and of ``all``; other methods come after these.
 ORDER = (
     *("ghost", "ghost-gpd", "ghost-full", "msp", "maxlogit", "energy", "knn", "nnguide", "react", "scale"),
     *("openmax", "evm", "vim", "mds", "rmds"),
 )
 
-_PLAIN = r"[\w.+-]+"  # scores lie in files that are named by method and options
+_PLAIN = r"[\w.+-]+"  # score files are named by method and options
 _scorers: dict[str, type[Scorer]] = {}
 _refused: dict[str, str] = {}  # plug-ins that cannot be used, and why
 S = TypeVar("S", bound=type[Scorer])
@@ -43,7 +43,7 @@ class Option:
 
 
 def register(scorer: S) -> S:
-    """Class decorator: make a scorer known under its ``name``."""
+    """Class decorator: register a scorer under its ``name``."""
     if not re.fullmatch(_PLAIN, scorer.name):
         raise ValueError(f"{scorer.name!r} is not a plain name (letters, digits, _ . + -)")
     taken = _scorers.get(scorer.name)
@@ -80,7 +80,7 @@ def refused_plugins() -> dict[str, str]:
 def _require_scorer(kind: Any) -> None:
     if not (inspect.isclass(kind) and issubclass(kind, Scorer)):
         shown = kind.__name__ if inspect.isclass(kind) else f"a {type(kind).__name__}"
-        raise ValueError(f"{shown} is no subclass of ghost_ray.scorers.Scorer")
+        raise ValueError(f"{shown} is not a subclass of ghost_ray.scorers.Scorer")
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
     if missing:
         raise ValueError(f"{kind.__name__} has no method {missing[0]}")
@@ -92,7 +92,7 @@ def names() -> list[str]:
 
 
 def scorer_class(method: str) -> type[Scorer]:
-    """The class of a method, with or without options; the nearest name is said where there is none."""
+    """The class of a method, with or without options; an unknown name raises an error with the nearest one."""
     name, _ = _split(method)
     if name.startswith(PYTORCH_OOD):
         from ghost_ray.scorers.pytorch_ood import PytorchOOD
@@ -128,8 +128,8 @@ def _imported(name: str) -> type[Scorer]:
 def create(method: str, **options: Any) -> Scorer:
     """A scorer by name, e.g. ``create("knn", k=10)``, which is ``create("knn:k=10")``.
 
-    An option that stands in the name goes before one that is given beside it. The scorer has the name that it was
-    created by, so that two of one kind are told apart.
+    An option in the name overrides one that is passed separately. The scorer has the name that it was created by, so
+    that two of one kind can be distinguished.
     """
     name, given = _split(method)
     kind = scorer_class(method)
@@ -149,8 +149,8 @@ def create(method: str, **options: Any) -> Scorer:
 def title_of(method: str) -> str:
     """A method as papers write it, with its options: ``KNN (k=10)``. A name that is not known stays as it is."""
     name, given = _split(method)
-    # A class without a title of its own has no right to that of the class it was made from.
-    # One that would have to be imported first is called by its name: whoever reads results runs no code of theirs.
+    # A class without its own title must not use that of its base class. A method that would have to be imported is
+    # shown by its name: reading results must not run foreign code.
     called = name.rpartition(":")[2] if is_importable(name) else name.removeprefix(PYTORCH_OOD)
     shown = vars(_scorers[name]).get("title", name) if name in _scorers else called
     return f"{shown} ({', '.join(given)})" if given else shown
@@ -175,14 +175,14 @@ def options_of(kind: type[Scorer]) -> list[Option]:
 
 
 def _split(method: str) -> tuple[str, list[str]]:
-    """``knn:k=10`` → ``knn`` and its options as they stand, ``["k=10"]``."""
+    """``knn:k=10`` → ``knn`` and its options as written, ``["k=10"]``."""
     parts = method.split(":")
     first = next((i for i, part in enumerate(parts) if "=" in part), len(parts))
     return ":".join(parts[:first]), parts[first:]
 
 
 def _values(name: str, kind: type[Scorer], given: list[str]) -> dict[str, Any]:
-    """Options from text, each as the type that the constructor asks for."""
+    """Options from text, each as the type that the constructor requires."""
     hints = get_type_hints(kind.__init__)
     values: dict[str, Any] = {}
     for part in given:
@@ -198,7 +198,7 @@ def _values(name: str, kind: type[Scorer], given: list[str]) -> dict[str, Any]:
 
 def _require_options(name: str, kind: type[Scorer], options: dict[str, Any]) -> None:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(kind).parameters.values()):
-        return  # it hands them on, and says itself which are wrong
+        return  # it passes them on, and reports wrong ones itself
     known = {option.name: option for option in options_of(kind)}
     for option in options:
         if option not in known:

@@ -39,7 +39,7 @@ class Negatives(State):
 
 @dataclass(frozen=True)
 class ExtremeVectors:
-    """The samples that stand for a class, with the Weibull distribution of their margins."""
+    """The samples that represent a class, with the Weibull distribution of their margins."""
 
     rows: Singles  # [m, D], normalised
     shape: Floats  # [m]
@@ -80,12 +80,12 @@ class EVM(Scorer):
     tail : int, default 100
         Nearest negatives to which the Weibull distribution is fitted.
     cover : float, default 0.7
-        Inclusion probability from which a sample stands for another.
+        Inclusion probability from which a sample represents another.
     margin : float, default 0.5
         Share of the distance to a negative that is the sample's own.
     negatives : int, default 20000
-        Negatives are looked for in a uniform random sample of so many training samples (all, if there are fewer),
-        which is said in the notes.
+        Negatives are taken from a uniform random sample of this many training samples (all, if there are fewer); the
+        notes say so.
     seed : int, default 0
         Of that sample, which depends on nothing but the rows' identities.
 

@@ -28,8 +28,8 @@ class Ghost(Scorer):
 
     Rabinowitz et al., *GHOST: Gaussian Hypothesis Open-Set Technique*, AAAI 2025, https://arxiv.org/abs/2502.03359.
     μ and σ (with N − 1) are of the *correctly classified* training samples of a class. A dimension that is constant
-    within a class adds nothing; a class with fewer than two such samples has no Gaussian and what is predicted as it
-    scores −inf. No options.
+    within a class adds nothing; a class with fewer than two such samples has no Gaussian and samples predicted as it
+    score −inf. No options.
     """
 
     name = "ghost"

@@ -15,7 +15,7 @@ from ghost_ray.scorers._common import groups, listed
 from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.scorer import Kept, ShardedScorer
 
-LEAST_SHRINKAGE = 1e-6  # two samples lie on a line and Ledoit–Wolf sees nothing to shrink
+LEAST_SHRINKAGE = 1e-6  # two samples are on a line, where Ledoit–Wolf finds nothing to shrink
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Ellipsoid:
 
 
 def fit_ellipsoid(rows: npt.NDArray[Any]) -> Ellipsoid | None:
-    """Mean and Ledoit–Wolf covariance of rows [n, D]; None where they do not differ.
+    """Mean and Ledoit–Wolf covariance of rows [n, D]; None if they do not differ.
 
     Σ = (1 − ρ) S + ρ (tr S / D) I, S with 1/n, and ρ by Ledoit and Wolf, *A Well-Conditioned Estimator for
     Large-Dimensional Covariance Matrices*, J. Multivariate Analysis 88 (2004). All of it follows from the
@@ -77,13 +77,13 @@ class GhostFull(ShardedScorer):
     """ℓ_k / sqrt((f − μ_k)ᵀ Σ_k⁻¹ (f − μ_k)), k the predicted class, Σ_k with Ledoit–Wolf shrinkage.
 
     The future work of the GHOST paper (https://arxiv.org/abs/2502.03359): dimensions need not be independent.
-    μ_k and Σ_k are of the *correctly classified* training samples of a class; shrinkage makes fewer samples than
-    dimensions do. A class whose samples are fewer than two or all equal scores −inf. No options.
+    μ_k and Σ_k are of the *correctly classified* training samples of a class; with shrinkage, fewer samples than
+    dimensions are enough. A class whose samples are fewer than two or all equal scores −inf. No options.
 
     Notes
     -----
-    At most min(N_k − 1, D) · D float32 a class, 6.5 GB on ImageNet with D = 1280: classes may lie in several shards,
-    a mapping from class to its ellipsoid each.
+    At most min(N_k − 1, D) · D float32 per class, 6.5 GB on ImageNet with D = 1280: classes may be in several shards,
+    each a mapping from class to its ellipsoid.
     """
 
     name = "ghost-full"

@@ -13,7 +13,7 @@ from ghost_ray.scorers.scorer import ShardedScorer, State
 
 
 class BankRows(State):
-    """Normalised training embeddings; as it stands, a shard of the bank."""
+    """Normalised training embeddings, which are a shard of the bank."""
 
     def __init__(self) -> None:
         self.parts: list[npt.NDArray[np.float32]] = []
@@ -35,7 +35,7 @@ class KNN(ShardedScorer):
     Parameters
     ----------
     k : int, default 50
-        Which of the nearest training samples counts; the farthest, where there are fewer than k.
+        Which of the nearest training samples counts; the farthest if there are fewer than k.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class KNN(ShardedScorer):
     def score_shard(self, shard: Bank, batch: Rows) -> Floats:
         g = normalise(batch.embedding)
         found = shard.search(g, self.k)
-        # From zero all training samples are equally far, and rounding alone would say which are the nearest.
+        # From zero all training samples are equally far, and only rounding would decide which are the nearest.
         from_zero = ~g.any(axis=1)
         found[from_zero] = np.rint(found[from_zero])
         return found

@@ -71,7 +71,7 @@ class NNGuide(Scorer):
         said = f"{self.name}: bank of {len(self.bank_)} training samples, drawn with seed {self.seed}"
         if len(self.bank_) <= self.k:
             said += (
-                f"; k={self.k} averages over all of them, so that nothing depends on which are near; with few training "
-                "samples choose a smaller k and a larger fraction, nnguide:k=10:fraction=1"
+                f"; k={self.k} averages over all of them, so the score does not depend on which are near; with few "
+                "training samples choose a smaller k and a larger fraction, nnguide:k=10:fraction=1"
             )
         return [said]

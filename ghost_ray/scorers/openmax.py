@@ -84,7 +84,7 @@ class OpenMax(Scorer):
 
     Notes
     -----
-    Of a class without correctly classified samples nothing is known: F_k = 1 and it is named in ``missing_``.
+    For a class without correctly classified samples, F_k = 1 and it is named in ``missing_``.
     """
 
     name = "openmax"
@@ -121,7 +121,7 @@ class OpenMax(Scorer):
             self.shape_[here], self.scale_[here] = fit_weibull(tails - tails[:, :1] + TRANSLATION)
 
     def outlier_probability(self, batch: Rows, classes: Ints) -> Floats:
-        """F_k of each row's distance from the mean of class k, one a row [B]."""
+        """F_k of each row's distance from the mean of class k, one per row [B]."""
         distance = np.linalg.norm(batch.logits - self.means_[classes], axis=1)
         moved = distance - self.smallest_[classes] + TRANSLATION
         probability: Floats = -np.expm1(-weibull_exponent(moved, self.shape_[classes], self.scale_[classes]))

@@ -31,7 +31,7 @@ def detector_class(name: str) -> Any:
     if name not in known:
         close = nearest(name, known)
         raise ValueError(
-            f"{PYTORCH_OOD}{name} is no detector of logits or features; "
+            f"{PYTORCH_OOD}{name} is not a detector of logits or features; "
             + (f"{close}; " if close else "")
             + f"known: {', '.join(sorted(known))}"
         )
@@ -61,8 +61,8 @@ class PytorchOOD(Scorer):
     detector : str
         Name of the class, e.g. ``GEN``, ``SHE``, ``DICE``.
     sample_rows : int, default 50000
-        A detector that is fitted sees a uniform random sample of so many labelled training rows (all, if there are
-        fewer), because the library wants them in one array.
+        A detector is fitted on a uniform random sample of this many labelled training rows (all, if there are fewer),
+        because the library needs them in one array.
     seed : int, default 0
         Of that sample, and of torch while it fits.
     **options

@@ -26,7 +26,7 @@ class Scale(Scorer):
     Notes
     -----
     The method is made for f ≥ 0, where 1 ≤ r ≤ D / (number of largest entries). With signed features (ViT, Swin) the
-    quotient can explode or change its sign: r is held within ± that bound, and one warning is given.
+    quotient can explode or change its sign: r is limited to ± that bound, and one warning is given.
     """
 
     name = "scale"

@@ -1,9 +1,9 @@
 """What a scorer is: how it is fitted in a stream of rows, and how it scores them.
 
-A scorer is fitted in `passes` passes over the training rows. In each pass every worker fills a `State` of its own
-(``begin`` → ``update`` …), the states are merged in a fixed order and ``end_pass`` draws the conclusion. A scorer
-with ``by_class`` then sees, for one class at a time, what ``keep`` left of each of its rows. Nothing here knows
-where batches come from: the jobs drive the same four calls on a cluster that `Scorer.fit` drives in a loop.
+A scorer is fitted in `passes` passes over the training rows. In each pass every worker fills its own `State` (``begin``
+→ ``update`` …), the states are merged in a fixed order and ``end_pass`` computes the result. A scorer with ``by_class``
+then gets, for one class at a time, what ``keep`` returned for each of its rows. Nothing here knows where batches come
+from: the jobs drive the same four calls on a cluster that `Scorer.fit` drives in a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ghost_ray.rows import Floats, Head, Ints, Rows
 
 
 class State(ABC):
-    """What one pass accumulates: plain numpy, mergeable, and the same result however the rows were split."""
+    """What one pass accumulates: plain numpy, mergeable, with the same result for any split of the rows."""
 
     def update(self, batch: Rows) -> None:
         """Take in a batch; rows without a label or with a value that is not finite are left out."""
@@ -39,7 +39,7 @@ class State(ABC):
 
 @dataclass(frozen=True)
 class Kept:
-    """What a by-class scorer keeps of the rows of a batch, to be brought together by class."""
+    """What a by-class scorer keeps of the rows of a batch, to be grouped by class."""
 
     label: Ints  # [n]
     row_id: npt.NDArray[np.uint64]  # [n]
@@ -52,7 +52,7 @@ class Kept:
 
     @staticmethod
     def join(parts: Sequence[Kept]) -> Kept:
-        """All parts in order of ``row_id``, so that the split leaves no trace."""
+        """All parts in order of ``row_id``, so that the split has no effect."""
         row_id = np.concatenate([p.row_id for p in parts])
         order = np.argsort(row_id, kind="stable")
         label = np.concatenate([p.label for p in parts])
@@ -62,12 +62,12 @@ class Kept:
 class Scorer(ABC):
     """An open-set score by name; higher = more known.
 
-    The constructor only stores options; ``bind`` tells the scorer of which network; what was fitted ends in ``_``.
+    The constructor only stores options; ``bind`` sets the network; fitted attributes end in ``_``.
     """
 
     name: str  # of a class: the one it is registered under; of an instance: with its options, knn:k=10
     title: str  # as papers write it; without one, the name
-    rival: bool = True  # compared with GHOST; GHOST and its variants are none
+    rival: bool = True  # compared with GHOST; false for GHOST and its variants
     needs_head: bool = False  # the logits of changed embeddings are needed
     fits_on_logits: bool = True  # fitting looks at logits, not only at embeddings, labels and predictions
     passes: int = 0  # passes over the training rows
@@ -84,7 +84,7 @@ class Scorer(ABC):
         return type(self) is type(other) and mine == theirs
 
     def bind(self, classes: int, dim: int, head: Head | None = None) -> Self:
-        """Say what network the rows are of; refuses what this method cannot do with it."""
+        """Set the network of the rows; raises an error if this method cannot work with it."""
         if self.needs_head and head is None:
             raise ValueError(f"{self.name} needs the network's linear head (weight and bias), and none is known")
         if head is not None and head.weight.shape != (classes, dim):
@@ -112,7 +112,7 @@ class Scorer(ABC):
         raise ValueError(f"{self.name} is not fitted by class")
 
     def fit_class(self, index: int, rows: Kept) -> Any:
-        """The fit of one class from its rows in order of ``row_id``, or None where it has none."""
+        """The fit of one class from its rows in order of ``row_id``, or None if it has none."""
         raise ValueError(f"{self.name} is not fitted by class")
 
     def end_classes(self, fits: Mapping[int, Any]) -> None:
@@ -120,7 +120,7 @@ class Scorer(ABC):
         raise ValueError(f"{self.name} is not fitted by class")
 
     def fit(self, batches: Callable[[], Iterable[Rows]], head: Head | None = None) -> Self:
-        """Fit in one process: ``batches()`` is called once a pass."""
+        """Fit in one process: ``batches()`` is called once per pass."""
         first = next(iter(batches()), None)
         if first is None:
             raise ValueError("no training rows")
@@ -152,7 +152,7 @@ class Scorer(ABC):
         """Scores [B] of rows whose embedding and logits are finite."""
 
     def notes(self) -> list[str]:
-        """What a reader of the results should know about this fit, a sentence each."""
+        """What a reader of the results should know about this fit, one sentence each."""
         return []
 
     def fitted_values(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ _BOUND = ("classes_", "dim_", "head_")
 class ShardedScorer(Scorer):
     """A scorer whose fitted part may be too large for one process.
 
-    The part is split into shards, each of which answers for every row; partial answers merge in any order:
+    The part is split into shards, each of which gives a partial answer for every row; these merge in any order:
     ``finish(reduce(merge_partial, [score_shard(s, batch) for s in shards]), batch)``. ``score`` does so over
     ``shards_``, which a single process holds complete.
     """
@@ -184,7 +184,7 @@ class ShardedScorer(Scorer):
 
     @abstractmethod
     def score_shard(self, shard: Any, batch: Rows) -> Floats:
-        """A shard's partial answer [B, P]; of rows that are not finite, anything."""
+        """A shard's partial answer [B, P]; undefined for rows that are not finite."""
 
     @abstractmethod
     def merge_partial(self, a: Floats, b: Floats) -> Floats:

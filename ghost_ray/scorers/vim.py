@@ -80,7 +80,7 @@ class ViM(Scorer):
             raise ValueError(
                 f"{self.name}: d={self.principal_} leaves no residual of D={dim} dimensions; choose d < {dim}"
             )
-        # What is zero of W but for float32's rounding must not be inverted.
+        # Singular values of W that are zero up to float32 rounding must not be inverted.
         zero = max(classes, dim) * float(np.finfo(np.float32).eps)
         self.origin_: Floats = -np.linalg.pinv(self.head.weight.astype(np.float64), rcond=zero) @ self.head.bias
         return self

@@ -1,4 +1,4 @@
-"""What images there are, wherever they lie and however they are packed.
+"""Sources of images, in any place and any format.
 
 >>> from ghost_ray.sources import decode, open_source
 >>> source = open_source("imagenet/val")                     # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Image formats by name: one entry says how a format is recognised, cut into parts and fingerprinted."""
+"""Image formats by name: one entry says how a format is recognised, split into parts and fingerprinted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ghost_ray.sources.source import Part, Reader
 
 @dataclass(frozen=True)
 class Place:
-    """What lies at a URI, looked at."""
+    """The content at a URI, as a first look found it."""
 
     uri: str  # without credentials, for messages
     filesystem: fs.FileSystem
     path: str  # the folder or the single file
     base: str  # the folder, or the one that the file is in
     listing: Listing  # names relative to ``base``; of very many files only some, which tell the format
-    root: str | None = None  # where the paths of an image list begin, if it was said
+    root: str | None = None  # where the paths of an image list begin, if given
 
     def every_file(self) -> Listing:
         """All files, for formats that have few and large ones."""
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a format makes of a place: its parts, none of which was opened."""
+    """The parts that a format finds at a place; none of them has been opened."""
 
     parts: list[Part]
     reader: Reader
@@ -42,13 +42,13 @@ class Contents:
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """One way in which images are kept. Nothing but its entry knows a format."""
+    """One image format. Only its entry knows the details of a format."""
 
     name: str  # what `format` is set to, and the kind of data in a store's manifest
     text: str  # one line for help and documentation
     is_file: Callable[[str], bool]  # whether a single file is of this format, by its name
     is_folder: Callable[[Listing], bool]  # whether a folder holds files of this format
-    open: Callable[[Place], Contents]  # finds the parts; InputError where they are not of this format
+    open: Callable[[Place], Contents]  # finds the parts; InputError if they are not of this format
     takes_root: bool = False  # paths inside it may begin at `root`
 
 
@@ -57,7 +57,7 @@ _refused: dict[str, str] = {}  # plug-ins that cannot be used, and why
 
 
 def register(entry: ImageFormat) -> ImageFormat:
-    """Make a format known: it is detected, opened and shown in the help from now on."""
+    """Register a format: from now on it is detected, opened and shown in the help."""
     if entry.name in _formats:
         raise ValueError(f"two image formats are named {entry.name!r}")
     _formats[entry.name] = entry
@@ -74,7 +74,7 @@ def register_plugins() -> None:
 
     def accept(name: str, entry: object) -> None:
         if not isinstance(entry, ImageFormat):
-            raise ValueError(f"it is a {type(entry).__name__}, no ghost_ray.sources.ImageFormat")
+            raise ValueError(f"it is a {type(entry).__name__}, not a ghost_ray.sources.ImageFormat")
         if entry.name != name:
             raise ValueError(f"the entry point is named {name!r}, the format {entry.name!r}")
         if _formats.get(name) is not entry:  # its module may have registered it already
@@ -96,7 +96,7 @@ def formats() -> list[ImageFormat]:
 def image_format(name: str) -> ImageFormat:
     """The format of a name; InputError with the nearest one where there is none."""
     if name in _refused:
-        raise InputError("format", name, _refused[name], "mend or remove that package")
+        raise InputError("format", name, _refused[name], "fix or remove that package")
     if name not in _formats:
         raise InputError("format", name, f"is not one of {', '.join(_formats)}", nearest(name, _formats))
     return _formats[name]

@@ -41,10 +41,10 @@ def load_classes(uri: str) -> dict[str, int]:
         if len({str(name) for name in table}) != len(table):
             raise InputError("classes", uri, "names a class twice")
         table = {str(name): index for index, name in enumerate(table)}
-    wrong = "a table name → index is needed" if not isinstance(table, dict) or not table else ""
+    wrong = "expected a table name → index" if not isinstance(table, dict) or not table else ""
     for name, index in table.items() if isinstance(table, dict) else ():
         if not isinstance(index, int) or isinstance(index, bool):
-            wrong = f"{name!r} has {index!r}, an integer is needed"
+            wrong = f"{name!r} has {index!r}, expected an integer"
             break
     if wrong:
         raise InputError("classes", uri, wrong, "lines `name index`, or JSON or YAML {name: index}")

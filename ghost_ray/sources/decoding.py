@@ -9,12 +9,12 @@ from PIL import Image, UnidentifiedImageError
 
 from ghost_ray.errors import one_line
 
-# PostScript is a program that Pillow hands to Ghostscript; nobody's data set should run one.
+# PostScript is a program that Pillow hands to Ghostscript; a data set must never run one.
 _REFUSED_FORMATS = frozenset({"EPS"})
 
 
 class DecodeError(ValueError):
-    """The bytes are no picture; the message is one line."""
+    """The bytes are not an image; the message is one line."""
 
 
 def decode(data: bytes) -> Image.Image:
@@ -39,7 +39,7 @@ def decode(data: bytes) -> Image.Image:
         raise
     except UnidentifiedImageError:
         raise DecodeError("not a picture in any format known to Pillow") from None
-    except Exception as error:  # Pillow's decoders meet rotten data with almost any exception
+    except Exception as error:  # Pillow's decoders raise almost any exception on damaged data
         raise DecodeError(one_line(error) or type(error).__name__) from error
 
 

@@ -1,4 +1,4 @@
-"""A first look at a source: all of it where it is small, else just enough to refuse what is wrong and to estimate.
+"""A first look at a source: all of it if it is small, else just enough to find early errors and to estimate.
 
 How far the look goes depends on the source alone, never on time, so that two runs see the same.
 """
@@ -71,7 +71,7 @@ def first_look(contents: Contents, uri: str) -> Seen:
 
 
 def look_at_all(source: Source) -> Source:
-    """The same source with every image seen, however many there are."""
+    """The same source after a complete listing."""
     if source.seen.complete:
         return source
     look = _Look()
@@ -104,7 +104,7 @@ def _seen(look: _Look, parts: Sequence[Part], uri: str, complete: bool) -> Seen:
 def _look_into_the_first(contents: Contents, look: _Look, uri: str) -> None:
     """Open parts until one gives an image, and only the beginning of it."""
     for part in contents.parts[:LISTERS]:
-        # As they are read later on: a listing may go through the whole shard before it says anything.
+        # As they are read later: a listing may read the whole shard before it returns anything.
         for scan in contents.reader.scan(part, bodies=True):
             look.add(part, scan, uri)
             if look.images:
@@ -125,7 +125,7 @@ def _list_until(reader: Reader, parts: Sequence[Part], look: _Look, uri: str, li
 
 
 def list_parts(reader: Reader, parts: Sequence[Part]) -> Iterator[tuple[Part, list[Scan]]]:
-    """Every part with what is in it, in order, several of them being listed at a time: more and more of them."""
+    """Every part with what is in it, in order, listed in parallel, with a growing number at a time."""
     with ThreadPoolExecutor(LISTERS) as pool:
         first, step = 0, 1
         while first < len(parts):
@@ -143,7 +143,7 @@ def part_digest(scans: Iterable[Scan]) -> str:
 
 
 def parts_fingerprint(digests: dict[str, str]) -> str:
-    """One fingerprint of the listings of all parts, by their names; empty parts say nothing."""
+    """One fingerprint of the listings of all parts, by their names; empty parts are ignored."""
     held = {name: digest for name, digest in digests.items() if digest}
     return listing_fingerprint(pa.array(list(held), pa.string()), pa.array(list(held.values()), pa.string()))
 

@@ -54,12 +54,12 @@ class ListReader(FileReader):
     def _lines(self, part: Part) -> bytes:
         """The bytes of all lines that begin in the slice."""
         with self.list_filesystem.open_input_file(posixpath.join(self.list_folder, part.file)) as handle:
-            # With the byte before it, which says whether a line begins where the slice does.
+            # With the byte before it, which shows whether a line begins at the start of the slice.
             first = max(0, part.start - 1)
             held = bytes(handle.read_at(part.stop - first, first))
             begin = held.find(b"\n") + 1 if part.start else 0
             if part.start and not begin:
-                return b""  # in the midst of a line that began before
+                return b""  # in the middle of a line that began before
             if held.endswith(b"\n"):
                 return held[begin:]
             at = part.stop
@@ -100,7 +100,7 @@ def _parse(line: str, where: str, uri: str) -> tuple[str, str]:
     if not path.isprintable():
         raise InputError("data", uri, f"{where} has control characters in its path")
     if path.startswith("/") or ".." in path.split("/"):
-        problem = f"{where} leaves the root with {path!r}"
+        problem = f"{where} has a path outside the root, {path!r}"
         raise InputError("data", uri, problem, "paths in the list are relative to `root`")
     return posixpath.normpath(path), label.strip()
 

@@ -23,7 +23,7 @@ _FOLDERS = "folder"  # the format in which numbers are names
 
 @dataclass(frozen=True)
 class RawLabels:
-    """The labels of a set as somebody wrote them, and how an error about them speaks."""
+    """The labels of a set as given, and the wording of errors about them."""
 
     values: list[str]  # distinct, sorted
     uri: str
@@ -97,7 +97,7 @@ def _narrowed(raw: str, old: int, place: Mapping[int, int]) -> int:
 
 
 def _integer(value: str, classes: int) -> int | None:
-    """The class that a number names; None where it is none, or too large."""
+    """The class that a number names; None if it is not a number, or too large."""
     number = int(value) if _INTEGER.fullmatch(value) else None
     return number if number is not None and UNKNOWN <= number < classes else None
 
@@ -128,7 +128,7 @@ class LabelFacts:
 
 
 def rule_is_clear(source: Source, explicit: Mapping[str, int] | None, classes: int) -> bool:
-    """Whether the first look at a source tells how its labels are to be read; else all of them must be known."""
+    """Whether the first look at a source shows how to interpret its labels; else all labels must be known."""
     facts = LabelFacts.of(source.seen.items)
     if source.seen.complete or source.kind == _FOLDERS or explicit is not None:
         return True
@@ -219,7 +219,7 @@ def _by_wnid(raw: RawLabels, subset: str) -> LabelMap:
 
     info: Any = ImageNetInfo(subset)
     place = {wnid: index for index, wnid in enumerate(info.label_names())}
-    otherwise = f"is none of the {len(place)} WordNet ids of {subset}"
+    otherwise = f"is not one of the {len(place)} WordNet ids of {subset}"
     for value in raw.values:
         if value not in place:
             raise _no_class(raw, value, otherwise)
@@ -244,16 +244,18 @@ def _by_order(raw: RawLabels, classes: int) -> LabelMap:
     names = sorted(every)
     if len(names) != classes:
         first = raw.values[0]
-        problem = f"is one of {len(names)} names and the head has {classes} classes, so their order says nothing"
+        problem = (
+            f"is one of {len(names)} names and the head has {classes} classes, so their order does not give the classes"
+        )
         raise _no_class(raw, first, problem)
     notes = []
     if sorted(names, key=in_numeric_order) != names:
         notes.append(
             "classes are numbered in the order of their names as text (10 before 2), as torchvision does;"
-            " if the head was trained in another order, say it with a table of classes"
+            " if the head was trained in another order, give a table of classes"
         )
     index = {name: place for place, name in enumerate(names)}
-    otherwise = f"is none of the {len(names)} names of classes"
+    otherwise = f"is not one of the {len(names)} class names"
     return LabelMap(index, "sorted", names, notes, raw, index, otherwise)
 
 

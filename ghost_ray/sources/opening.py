@@ -1,4 +1,4 @@
-"""`open_source`: find out in which format images lie at a URI, and into which parts they fall."""
+"""`open_source`: find the format of the images at a URI, and their parts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def open_source(uri: str, format: str | None = None, root: str | None = None) ->
     format : str, optional
         One of `formats`. Default: the one that recognises the file by its name, or the folder by the files in it.
     root : str, optional
-        Where the paths of an image list begin. Default: the folder the list is in.
+        If the paths of an image list begin. Default: the folder the list is in.
 
     Raises
     ------
     InputError
-        Where there is nothing, nothing of that format, or more than one format.
+        If there is nothing, nothing of that format, or more than one format.
     """
     entry, place = _look(uri, format, root)
     contents = entry.open(place)
@@ -96,7 +96,7 @@ def _format_of_file(name: str, uri: str) -> ImageFormat:
         return found[0]
     if not found and name.lower().endswith(_COMPRESSED):
         raise _compressed(uri)
-    problem = f"may be any of {_names(found)}" if found else "is a file of no format known here"
+    problem = f"may be any of {_names(found)}" if found else "is a file of unknown format"
     raise InputError("data", uri, problem, f"say which with {format_setting()}")
 
 

@@ -44,7 +44,7 @@ class ParquetReader:
         try:
             parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, part.file)))
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            # Told once, by the first part of the file.
+            # Reported once, by the first part of the file.
             failures = [Failure(part.file, Stage.READ, read_error(error))] if part.start == 0 else []
             yield Scan(make_items([], [], []), failures)
             return
@@ -104,7 +104,7 @@ def _keys_by_row(items: pa.Table) -> dict[int, str]:
 
 
 def _rows(filesystem: fs.FileSystem, parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
-    """The wanted rows, row group by row group; a broken group costs no other."""
+    """The wanted rows, row group by row group; a broken group does not affect the others."""
     groups = range(parquet.num_row_groups)
     ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
     places = np.searchsorted(ends, list(wanted), side="right")
@@ -139,7 +139,7 @@ def _rows_of_group(
 
 
 def image_column(schema: pa.Schema, file: str) -> str:
-    """The column with the images: a struct with ``bytes``, or a binary column with a customary name."""
+    """The column with the images: a struct with ``bytes``, or a binary column with a common name."""
 
     def holds_images(name: str) -> bool:
         kind = schema.field(name).type
@@ -147,7 +147,7 @@ def image_column(schema: pa.Schema, file: str) -> str:
             return bool(kind.get_field_index("bytes") >= 0)
         return name in IMAGE_COLUMNS and bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
-    # The customary names first, then any column of the right shape.
+    # The common names first, then any column of the right type.
     names: list[str] = schema.names
     for name in [*(name for name in IMAGE_COLUMNS if name in names), *names]:
         if holds_images(name):

@@ -1,4 +1,4 @@
-"""Trying again what an object store dropped, waiting for one that is down; what the data broke fails at once."""
+"""Retries failed requests to an object store and waits for one that is down; data errors fail at once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def attempts(filesystem: fs.FileSystem) -> Iterator[bool]:
-    """A turn for each attempt, saying whether it is the last; pauses in between.
+    """Yields once per attempt, with whether it is the last; pauses in between.
 
-    One turn on a local file system: a disk that fails will fail again.
+    Only one attempt on a local file system: a disk that fails will fail again.
     """
     pauses = () if isinstance(filesystem, fs.LocalFileSystem) else REQUEST_PAUSES
     for pause in pauses:
@@ -33,10 +33,10 @@ def attempts(filesystem: fs.FileSystem) -> Iterator[bool]:
 
 
 def retried(filesystem: fs.FileSystem, call: Callable[[], T]) -> T:
-    """The result of `call`, tried again on a remote file system where it ends in an OSError.
+    """The result of `call`, retried on a remote file system if it raises an OSError.
 
-    A missing object is missing however often one asks, and who may not read it now may not in a second. A store that
-    took long to say nothing is not asked again: somebody waits for the answer.
+    A missing object and a denied access are not retried. Nor is a store that took long without an answer: the caller is
+    waiting.
     """
     deadline = time.monotonic() + _PATIENCE
     for last in attempts(filesystem):
@@ -51,9 +51,9 @@ def retried(filesystem: fs.FileSystem, call: Callable[[], T]) -> T:
 
 
 def was_down(filesystem: fs.FileSystem, folder: str) -> bool:
-    """Whether something failed because the store as a whole does not answer; waits until it does again.
+    """Whether something failed because the whole store does not answer; waits until it does again.
 
-    False where it answers at once: then the fault is the object's own. JobFailed where it stays down.
+    False if it answers at once: then only the object is broken. JobFailed if it stays down.
     """
     deadline, found_down = time.monotonic() + STORE_PATIENCE, False
     while True:
@@ -69,7 +69,7 @@ def was_down(filesystem: fs.FileSystem, folder: str) -> bool:
 
 
 def listed(filesystem: fs.FileSystem, folder: str, uri: str, listing: Callable[[], T]) -> T:
-    """The result of `listing`, made once more where the store was down; an error by its cause where it stays one."""
+    """The result of `listing`, repeated once if the store was down; a lasting error is raised with its cause."""
     with reaching(uri, "data"):
         try:
             return listing()

@@ -1,8 +1,8 @@
-"""A seeded part of a source that does not depend on how, where or in what pieces it was listed.
+"""A seeded sample of a source that does not depend on how, where or in what pieces it was listed.
 
 Each image has a rank, a hash of seed and key; the lowest ranks are kept. The choice is uniform, the same on every
 machine and for every order of listing, and a larger limit adds to what a smaller one chose. To choose from a source in
-parts, the lowest ranks of each part are merged; which images these are, every part finds out by itself.
+parts, the lowest ranks of each part are merged; each part then finds its own chosen images.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def select(items: pa.Table, limit: int | None = None, per_class: int | None = No
 
 
 def _classes(items: pa.Table) -> tuple[list[str | None], np.ndarray]:
-    """The labels there are, and for each row the number of its own."""
+    """The distinct labels, and for each row the index of its label."""
     labels = items["label"].combine_chunks()
     if not pa.types.is_dictionary(labels.type):
         labels = labels.dictionary_encode()

@@ -1,4 +1,4 @@
-"""What tar and Parquet shards have in common: files that are parts, or of which a part is some share."""
+"""Common code of tar and Parquet shards: a part is a whole file or a share of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ghost_ray.sources.source import Part, Reader, listing_fingerprint
 def shard_format(
     name: str, text: str, suffix: str, reader: Callable[[fs.FileSystem, str], Reader], share_bytes: int | None = None
 ) -> ImageFormat:
-    """The entry of a format whose images lie in shards.
+    """The entry of a format whose images are in shards.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def shard_format(
 
 
 def runs_of_one_file(items: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Consecutive rows that lie in the same file, as ``(file, rows)``."""
+    """Consecutive rows in the same file, as ``(file, rows)``."""
     if items.num_rows == 0:
         return
     files = items["file"].combine_chunks()

@@ -25,7 +25,7 @@ ITEMS = pa.schema(
         ("key", pa.string()),  # names the image for good: relative, '/', the same on every machine
         ("file", pa.string()),  # relative to `base`: the image itself, or the shard it is in
         ("start", pa.int64()),  # in a shard: byte offset (tar) or row (Parquet) of the image; 0 in a file
-        ("size", pa.int64()),  # bytes; −1 where only reading tells
+        ("size", pa.int64()),  # bytes; −1 if unknown before reading
         ("label", pa.dictionary(pa.int32(), pa.string())),  # as the source says it, null where it says nothing
     ]
 )
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """Some images of a part, in order, and what was found broken on the way."""
+    """Some images of a part, in order, and the damage found."""
 
     items: pa.Table  # columns of `ITEMS`
     failures: list[Failure] = field(default_factory=list)
@@ -82,8 +82,8 @@ class Reader(Protocol):
     def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
         """The images of a part, in order, a bounded number at a time.
 
-        The same part always gives the same rows. With `bodies`, a format whose images lie beside each other in a
-        shard reads them in the same pass; a label that stands far from its image may then be left out.
+        The same part always gives the same rows. With `bodies`, a format whose images are adjacent in a shard reads
+        them in the same pass; a label that is far from its image may then be missing.
         """
         ...
 
@@ -108,7 +108,7 @@ class Seen:
 class Source:
     """Where images are. Made by :func:`ghost_ray.sources.open_source`; no image has been read.
 
-    The parts are sorted, and each gives its images in an order of its own. No image is in two parts.
+    The parts are sorted, and each gives its images in a fixed order. No image is in two parts.
     """
 
     uri: str
@@ -116,13 +116,13 @@ class Source:
     parts: list[Part]
     reader: Reader
     seen: Seen
-    fingerprint: str | None  # SHA-256 of names and sizes, the same on every machine; None where only listing tells
+    fingerprint: str | None  # SHA-256 of names and sizes, equal on every machine; None if it needs a full listing
     class_names: list[str] | None = None  # folders: the subfolders, sorted; Parquet: from its metadata
     keys_may_repeat: bool = False  # from part to part
 
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
-    """A whole file; OSError where that does not work."""
+    """The content of a file; OSError if it cannot be read."""
 
     def read() -> bytes:
         with filesystem.open_input_file(path) as handle:
@@ -133,7 +133,7 @@ def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Every item is a file of its own."""
+    """Every item is a separate file."""
 
     filesystem: fs.FileSystem
     base: str
@@ -147,7 +147,7 @@ class FileReader:
 
 
 def read_error(error: BaseException) -> str:
-    """Why a file could not be read, without the machine's own paths where the reason is an ordinary one."""
+    """Why a file could not be read; for common reasons, without the machine's own paths."""
     if isinstance(error, FileNotFoundError):
         return "does not exist"
     if isinstance(error, PermissionError):
@@ -207,7 +207,7 @@ def _digest_lines(digest: Any, lines: pa.Array | pa.ChunkedArray) -> None:
 
 
 def require_distinct(keys: pa.Array | pa.ChunkedArray, uri: str) -> None:
-    """Refuse a source in which two images have one key: they could not both be in a store."""
+    """Refuse a source in which two images have the same key: they could not both be in a store."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return
     counts = pc.value_counts(keys)

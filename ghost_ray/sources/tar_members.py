@@ -1,7 +1,7 @@
 """The members of a tar from its headers alone.
 
-Python's `tarfile` stops at the first rotten header and spends three times as long on each; this walk knows ustar,
-GNU long names and pax paths, which is what data sets are packed with.
+Python's `tarfile` stops at the first damaged header and takes three times as long per header. This reader knows ustar,
+GNU long names and pax paths, which data sets use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
 @dataclass
 class Window:
-    """Reads at increasing offsets, many of them served by each request; no byte is asked for twice.
+    """Reads at increasing offsets; one request serves many reads, and no byte is requested twice.
 
     Reads that follow each other closely make the requests larger, up to `_MOST_AHEAD`; a jump makes them small again.
     """
@@ -65,7 +65,7 @@ class Window:
 
 
 def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Member]:
-    """Regular files of the tar. What is broken is noted once; the walk goes on at the next sound header."""
+    """Regular files of the tar. Damage is noted once; reading continues at the next valid header."""
     offset = 0
     long_name: bytes | None = None
     long_size: int | None = None
@@ -75,7 +75,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
             return
         header = _header(block)
         if header is None:
-            problem = "a rotten header; what follows it, up to the next sound one, is lost"
+            problem = "a damaged header; everything after it, up to the next valid header, is lost"
             failures.append(Failure(f"{file}/@{offset}", Stage.READ, problem))
             offset = _next_header(window, offset + BLOCK)
             if offset >= window.length:
@@ -87,7 +87,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
             name, size = long_name or name, size if long_size is None else long_size
         start = offset + BLOCK
         if start + size > window.length:
-            problem = "the tar ends inside this member; what came after it is lost"
+            problem = "the tar ends inside this member; anything after it is lost"
             failures.append(Failure(f"{file}/{_safe_name(name)}", Stage.READ, problem))
             return
         if kind == _GNU_LONG_NAME and size <= MAX_SIDECAR:
@@ -99,12 +99,12 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
             if kind in _REGULAR:
                 yield Member(_safe_name(name), start, size)
         offset = start + -(-size // BLOCK) * BLOCK
-    problem = "the tar has no end mark; what may have come after its last member is lost"
+    problem = "the tar has no end mark; anything after its last member is lost"
     failures.append(Failure(file, Stage.READ, problem))
 
 
 def _header(block: bytes) -> tuple[bytes, int, bytes] | None:
-    """Name, size and type of a header block, or None where its checksum or its numbers are wrong."""
+    """Name, size and type of a header block, or None if its checksum or its numbers are wrong."""
     try:
         # The checksum is taken with its own eight bytes as blanks.
         if sum(block) - sum(block[148:156]) + 8 * ord(" ") != _number(block[148:156]):
@@ -125,7 +125,7 @@ def _number(digits: bytes) -> int:
 
 
 def _next_header(window: Window, offset: int) -> int:
-    """The first block from `offset` on that is a sound header, or the file's length."""
+    """The first block from `offset` on that is a valid header, or the file's length."""
     while offset + BLOCK <= window.length:
         block = window.read(offset, BLOCK)
         if block[257:262] == b"ustar" and _header(block) is not None:

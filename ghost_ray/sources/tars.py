@@ -1,4 +1,4 @@
-"""WebDataset shards: tars in which ``name.jpg`` stands beside ``name.cls`` or ``name.json``. A part is a shard."""
+"""WebDataset shards: tars in which ``name.jpg`` is beside ``name.cls`` or ``name.json``. A part is a shard."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _BODIES_OF_A_SCAN, _BYTES_OF_A_SCAN = 128, 32 << 20  # where the images are read
 
 @dataclass
 class _Shard:
-    """What is known of a shard while its members go by.
+    """What is known of a shard while its members are read.
 
     Members with one stem that follow each other are a sample. A label in the sample counts; in it, that of the .cls.
-    An image without one has the first label that stands under its stem elsewhere in the shard.
+    An image without one has the first label under its stem elsewhere in the shard.
     """
 
     file: str
@@ -44,7 +44,7 @@ class _Shard:
     sample: int = 0
     stem: str = ""
     held: int = 0  # bytes of the bodies
-    to_the_end: bool = False  # an image waits for a label that may stand anywhere
+    to_the_end: bool = False  # an image waits for a label that may be anywhere
 
     def add(self, member: Member, stem: str, window: Window) -> None:
         if stem != self.stem:
@@ -65,7 +65,7 @@ class _Shard:
                 self.labels[stem] = self.sample, rank, label
 
     def is_enough(self) -> bool:
-        """Whether what was collected can be given away; a listing waits for the labels of all its images."""
+        """Whether the collected images can be returned; a listing waits for the labels of all its images."""
         if self.with_bodies:
             return len(self.images) >= _BODIES_OF_A_SCAN or self.held > _BYTES_OF_A_SCAN
         if len(self.images) < _IMAGES_OF_A_SCAN or self.to_the_end:

@@ -8,7 +8,7 @@ Layout (DESIGN: the files)::
     STORE/failures.parquet      key, stage, error
 
 In a *clustered* store the rows are sorted by label and every Parquet row group holds whole classes (or a part
-of one very large class), so a reader brings the samples of a class together by reading nothing else.
+of one very large class), so a reader gets the samples of a class without reading anything else.
 """
 
 from ghost_ray.store.in_memory import ArrayStore

@@ -1,4 +1,4 @@
-"""A store whose rows are arrays of this process: what the jobs do with a store on disk, they do with it."""
+"""A store whose rows are arrays in this process; the jobs use it like a store on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ghost_ray.store.pieces import Piece
 from ghost_ray.store.reader import Store
 from ghost_ray.store.writer import lay_out, row_order
 
-_PLACE = "arrays"  # where the rows lie, in messages and manifests
+_PLACE = "arrays"  # the place of the rows, in messages and manifests
 
 
 class ArrayStore(Store):

@@ -16,6 +16,6 @@ def hash_keys(keys: pa.Array, seed: int = 0) -> np.ndarray:
 
 
 def row_keys(rows: np.ndarray, total: int) -> pa.Array:
-    """The numbers of rows among ``total`` as their keys, where they have no names of their own."""
+    """The numbers of rows among ``total`` as their keys, if they have no names."""
     width = len(str(total))
     return pa.array([f"{row:0{width}d}" for row in rows.tolist()], pa.string())

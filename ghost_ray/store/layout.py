@@ -1,4 +1,4 @@
-"""How a store lies on disk: its manifest, its Arrow schema, its sizes."""
+"""The layout of a store on disk: its manifest, its Arrow schema, its sizes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class RowFile(Part):
     name: str
     rows: int = Field(ge=0)
     groups: list[RowGroup]
-    digest: Digest | None = Field(None, exclude=True)  # from whoever wrote it; kept with those of the other files
+    digest: Digest | None = Field(None, exclude=True)  # computed by the writer; kept with those of the other files
 
 
 class StoreManifest(Manifest):
     """Manifest of a store.
 
-    ``layout`` clustered: rows lie sorted by label, row groups hold whole classes. ``order`` hash: those of a class lie
-    in the order of `hash_keys` of their keys, so that the first of them are a random sample.
+    ``layout`` clustered: rows are sorted by label, row groups hold whole classes. ``order`` hash: the rows of a class
+    are in the order of `hash_keys` of their keys, so that the first ones are a random sample.
     """
 
     reads: ClassVar[tuple[int, ...]] = (1, STORE_FORMAT)
@@ -56,7 +56,7 @@ class StoreManifest(Manifest):
     has_head: bool = True
     failures: int = Field(0, ge=0)
     seconds: dict[str, float] = {}
-    batch_size: int | None = None  # of the forward passes: smaller than asked for where that did not fit into memory
+    batch_size: int | None = None  # of the forward passes: smaller than requested if that did not fit into memory
 
     def row_names(self) -> list[str]:
         """The names of the files below ``rows/`` whose digests were recorded."""

@@ -1,8 +1,8 @@
-"""Vectors read straight from the pages of a Parquet file.
+"""Reads vectors directly from the pages of a Parquet file.
 
 Arrow decodes two levels for every number of a list column, which takes several times as long as moving the numbers.
-The pages of a store are plain, uncompressed and without gaps: their numbers lie in the file as they do in memory.
-Here such pages are recognised and read in place; whatever else a file may hold is left to Arrow.
+The pages of a store are plain, uncompressed and without gaps: their numbers have the same layout in the file as in
+memory. Such pages are recognised here and read in place; Arrow reads all others.
 
 The format is that of https://parquet.apache.org/docs/file-format: a column chunk is a row of pages, each with a header
 in Thrift's compact encoding, then repetition levels (where lists begin), definition levels (what is missing), values.
@@ -22,11 +22,11 @@ _HEAD_BYTES = 1 << 16  # holds the header of a page and, unless its vectors are 
 
 
 class _Unusual(Exception):
-    """A page that is Arrow's to read."""
+    """A page that Arrow must read."""
 
 
 def read_vectors(source: pa.NativeFile, file: pq.ParquetFile, group: int, name: str, width: int) -> np.ndarray | None:
-    """Return one row group's column of float32 lists of ``width`` as [rows, width]; None where Arrow has to read it.
+    """Return one row group's column of float32 lists of ``width`` as [rows, width]; None if Arrow has to read it.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def read_vectors(source: pa.NativeFile, file: pq.ParquetFile, group: int, name: 
     chunk = file.metadata.row_group(group).column(column)
     plain = chunk.compression == "UNCOMPRESSED" and not chunk.has_dictionary_page and chunk.physical_type == "FLOAT"
     size = chunk.total_compressed_size
-    # A list that lost its values would need fewer bytes: nothing is allocated on a footer's word alone.
+    # A list that lost its values would need fewer bytes: never allocate on the word of a footer alone.
     if not plain or levels.max_repetition_level != 1 or chunk.num_values != rows * width or size < 4 * rows * width:
         return None
     start = chunk.data_page_offset
-    if not isinstance(source, pa.OSFile):  # one request for the whole chunk where each is a journey
+    if not isinstance(source, pa.OSFile):  # one request for the whole chunk if requests are slow
         source, start = pa.BufferReader(source.read_at(size, start)), 0
     values = np.empty((rows, width), np.float32)
     try:

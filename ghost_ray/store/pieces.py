@@ -28,7 +28,7 @@ class Piece:
 
 
 def cut(files: Iterable[RowFile], row_bytes: int, target_bytes: int) -> Iterator[Piece]:
-    """Pieces of about ``target_bytes`` each, in the files' order; 0 gives every row group by itself."""
+    """Pieces of about ``target_bytes`` each, in the files' order; 0 gives one piece per row group."""
     for file in files:
         start, rows = 0, 0
         for index, group in enumerate(file.groups):
@@ -79,7 +79,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 @contextlib.contextmanager
 def open_parquet(where: str) -> Iterator[tuple[pq.ParquetFile, pa.NativeFile]]:
-    """A Parquet file, and the bytes it is read from, opened the way its place reads fastest."""
+    """A Parquet file and its byte source, opened in the fastest way for its place."""
     filesystem, path = resolve(where)
     local = isinstance(filesystem, fs.LocalFileSystem)
     with contextlib.ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""Reading a store: opening and checking it, cutting it into pieces for tasks, turning pieces into arrays."""
+"""Reading a store: opening and checking it, splitting it into pieces for tasks, turning pieces into arrays."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Store:
 
     @functools.cached_property
     def clustered(self) -> bool:
-        """Whether the rows of a class lie together, by what the manifest says and the row groups confirm."""
+        """Whether the rows of a class are contiguous, according to the manifest and the row groups."""
         return self.manifest.layout == "clustered" and in_label_order(self.files)
 
     def fingerprint(self) -> str:
@@ -102,7 +102,7 @@ class Store:
         return {"class": int(index), "name": self.class_name(int(index)), "n": int(n)}
 
     def head(self) -> Head | None:
-        """The network's last linear layer; None where it is not known."""
+        """The network's last linear layer; None if it is not known."""
         if not self.manifest.has_head:
             return None
         where = join(self.uri, HEAD)
@@ -130,7 +130,7 @@ class Store:
         return [p for p in cut(self.files, self._row_bytes, 0) if p.first_label <= label <= p.last_label]
 
     def split(self, piece: Piece) -> list[Piece]:
-        """The row groups of a piece, each as a piece of its own."""
+        """The row groups of a piece, each as a separate piece."""
         groups = self._file(piece.file).groups
         return [
             Piece(piece.file, (at,), groups[at].rows, groups[at].first_label, groups[at].last_label)
@@ -154,8 +154,8 @@ class Store:
     def batches(self, piece: Piece, *, logits: bool = True) -> Iterator[Rows]:
         """Read a piece row group by row group, and a very large row group in parts; stored logits may be left out.
 
-        Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is half as fast
-        again as reading the same rows in one go, and takes little memory whatever wrote the store.
+        Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is 1.5 times as fast
+        as reading the same rows at once, and needs little memory for any store.
         """
         for rows, _ in self._batches(piece, ["label", "pred"], logits=logits):
             yield rows
@@ -249,12 +249,12 @@ class Store:
             raise self.broken(piece.file, f"row {row} holds a NaN or an infinity")
 
     def refuse_unused_non_finite(self, rows: Rows, used: np.ndarray, piece: Piece) -> None:
-        """Name a NaN where it hides in a row that no result rests on: one misclassified, perhaps because of it."""
+        """Name a NaN in a row that no result uses: a misclassified one, perhaps because of the NaN."""
         if not np.isfinite(rows.embedding[~used]).all():
             self.refuse_non_finite(rows, piece)
 
     def row_number(self, piece: Piece, offset: int) -> int:
-        """Where in its file the row at ``offset`` of a piece stands, from 0."""
+        """The position in its file, from 0, of the row at ``offset`` of a piece."""
         return sum(group.rows for group in self._file(piece.file).groups[: piece.groups[0]]) + int(offset)
 
     def broken(self, file: str, problem: str) -> InputError:
@@ -262,7 +262,7 @@ class Store:
         return InputError(self.field, redact(self.uri), f"rows/{file}: {problem}", "extract the store again")
 
     def _unreadable(self, file: str, error: Exception) -> GhostRayError:
-        """A store that is out of reach is not a broken one."""
+        """An unreachable store is not a broken one."""
         if isinstance(error, OSError) and cause_of(error) not in (None, "absent"):
             return explained(error, self.field, self.uri)
         return self.broken(file, one_line(error).strip("'\""))
@@ -275,29 +275,27 @@ class Store:
         kind = column.type
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != size or kind.value_type != pa.float32():
             row = self.row_number(piece, start)
-            raise self.broken(piece.file, f"row {row} on: column {name} is {kind}, float32 lists of {size} are needed")
+            raise self.broken(piece.file, f"row {row} on: column {name} is {kind}, expected float32 lists of {size}")
         self._refuse_nulls(column, name, piece, start)
         return _stack([_flat(chunk) for chunk in column.chunks], np.float32).reshape(-1, size)
 
     def _check_small(self, table: pa.Table, piece: Piece, start: int) -> None:
-        """Refuse labels and predictions that are no classes, or not the ones promised for this piece."""
+        """Refuse labels and predictions that are not classes, or not those that the manifest gives for this piece."""
         for name in {"label", "pred", "key"}.intersection(table.column_names):
             self._refuse_nulls(table.column(name), name, piece, start)
         if "key" in table.column_names and table.column("key").type != pa.string():
-            raise self.broken(piece.file, f"column key is {table.column('key').type}, string is needed")
+            raise self.broken(piece.file, f"column key is {table.column('key').type}, expected string")
         if "label" in table.column_names:
-            self._check_classes(table, "label", UNKNOWN, self.classes - 1, "allowed are", piece, start)
-            self._check_classes(
-                table, "label", piece.first_label, piece.last_label, "the manifest has here", piece, start
-            )
+            self._check_classes(table, "label", UNKNOWN, self.classes - 1, "allowed:", piece, start)
+            self._check_classes(table, "label", piece.first_label, piece.last_label, "the manifest says", piece, start)
         if "pred" in table.column_names:
-            self._check_classes(table, "pred", 0, self.classes - 1, "allowed are", piece, start)
+            self._check_classes(table, "pred", 0, self.classes - 1, "allowed:", piece, start)
 
     def _check_classes(
         self, table: pa.Table, name: str, lowest: int, highest: int, allowed: str, piece: Piece, start: int
     ) -> None:
         if not pa.types.is_integer(table.column(name).type):
-            raise self.broken(piece.file, f"column {name} is {table.column(name).type}, int32 is needed")
+            raise self.broken(piece.file, f"column {name} is {table.column(name).type}, expected int32")
         values = table.column(name).to_numpy()
         if len(values) and (values.min() < lowest or values.max() > highest):
             offset = np.flatnonzero((values < lowest) | (values > highest))[0]

@@ -1,4 +1,4 @@
-"""A little of a store, for a look at it: all labels, and some rows from a few of its row groups."""
+"""A sample of a store for checks: all labels, and some rows from a few of its row groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUPS = 4
 
 
 def look_at(store: Store) -> LookedAt:
-    """What checks see of a store; a few megabytes are read, always the same ones. Rows with a NaN are left out."""
+    """The sample of a store for checks; reads a few megabytes, always the same ones. Rows with a NaN are left out."""
     label, pred = store.read_labels()
     head = store.head()
     groups = some_groups(store, _GROUPS)
@@ -36,7 +36,7 @@ def _joined(parts: list[Rows]) -> Rows:
 
 
 def some_groups(store: Store, most: int) -> list[Piece]:
-    """A random sample of the row groups, at most so many, always the same."""
+    """A random sample of the row groups, at most ``most``, always the same."""
     groups = [group for group in store.pieces(0) if group.rows]
     return [groups[place] for place in sample_places(len(groups), most)]
 

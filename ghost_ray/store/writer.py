@@ -24,7 +24,7 @@ from ghost_ray.store.layout import (
 
 
 class ClusteredWriter:
-    """Writes rows that arrive sorted by label into files whose row groups never cut through a small class.
+    """Writes rows that arrive sorted by label into files whose row groups never split a small class.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ClusteredWriter:
         labels = table.column("label").to_numpy()
         done = 0
         for stop in group_ends(labels, self._group_rows):
-            # The last group may go on in rows still to come.
+            # The last group may continue in rows still to come.
             if stop == len(labels) and not final:
                 break
             self._write_group(table.slice(done, stop - done), labels[done:stop])

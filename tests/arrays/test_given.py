@@ -26,22 +26,22 @@ def with_value(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarr
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ((FEATURES[:, 0], LABELS, LOGITS), "features: has shape [900], [N, D] is wanted"),
-        ((FEATURES[:, :, None], LABELS, LOGITS), "features: has shape [900, 12, 1], [N, D] is wanted"),
-        ((torch.ones(3, 4, 5), LABELS, LOGITS), "features: has shape [3, 4, 5], [N, D] is wanted"),
-        ((FEATURES[:0], LABELS[:0], LOGITS[:0]), "features: has shape [0, 12]: there is no row"),
+        ((FEATURES[:, 0], LABELS, LOGITS), "features: has shape [900], expected [N, D]"),
+        ((FEATURES[:, :, None], LABELS, LOGITS), "features: has shape [900, 12, 1], expected [N, D]"),
+        ((torch.ones(3, 4, 5), LABELS, LOGITS), "features: has shape [3, 4, 5], expected [N, D]"),
+        ((FEATURES[:0], LABELS[:0], LOGITS[:0]), "features: has shape [0, 12]: there are no rows"),
         ((FEATURES.astype(str), LABELS, LOGITS), "features: holds values of type <U"),
-        (([[1.0], [1.0, 2.0]], LABELS, LOGITS), "features: is no array"),
+        (([[1.0], [1.0, 2.0]], LABELS, LOGITS), "features: is not an array"),
         ((with_value(FEATURES, (7, 3), np.nan), LABELS, LOGITS), "features: row 7 holds a NaN or an infinity"),
         (
             (FEATURES.astype(np.float64) * 1e300, LABELS, LOGITS),
             "features: row 0 holds a NaN or an infinity (as float32)",
         ),
         ((FEATURES, LABELS, with_value(LOGITS, (9, 0), np.inf)), "logits: row 9 holds a NaN or an infinity"),
-        ((FEATURES, LABELS, LOGITS[:-1]), "logits: has shape [899, 5], [900, K] is wanted"),
-        ((FEATURES, LABELS[:-1], LOGITS), "labels: has shape [899], [900] is wanted"),
-        ((FEATURES, np.eye(5)[LABELS], LOGITS), "labels: has shape [900, 5], [900] is wanted — one-hot rows"),
-        ((FEATURES, LABELS + 1, LOGITS), "allowed are −1…4 — they run from 1 to 5: subtract 1"),
+        ((FEATURES, LABELS, LOGITS[:-1]), "logits: has shape [899, 5], expected [900, K]"),
+        ((FEATURES, LABELS[:-1], LOGITS), "labels: has shape [899], expected [900]"),
+        ((FEATURES, np.eye(5)[LABELS], LOGITS), "labels: has shape [900, 5], expected [900] — one-hot rows"),
+        ((FEATURES, LABELS + 1, LOGITS), "allowed: −1…4 — they run from 1 to 5: subtract 1"),
         ((FEATURES, LABELS + 0.5, LOGITS), "labels: labels must be whole numbers or names"),
         ((FEATURES, (LOGITS.argmax(1) + 1) % 5, LOGITS), "no class has two correctly classified rows: 0 of 900 are"),
         ((FEATURES, LABELS, None), "logits: are needed, or `predictions`"),
@@ -60,8 +60,8 @@ def test_wrong_arrays(arrays: tuple[Any, ...], said: str) -> None:
     ("predictions", "said"),
     [
         (LABELS - 1, "predictions: row "),
-        (LABELS.astype(float), "predictions: are of type float64, class indices are wanted"),
-        (LABELS[:, None], "predictions: has shape [900, 1], [900] is wanted"),
+        (LABELS.astype(float), "predictions: are of type float64, expected class indices"),
+        (LABELS[:, None], "predictions: has shape [900, 1], expected [900]"),
     ],
 )
 def test_wrong_predictions(predictions: np.ndarray, said: str) -> None:
@@ -75,7 +75,7 @@ def test_logits_and_predictions_exclude_each_other() -> None:
 
 
 def test_class_names_are_counted_and_may_be_the_labels() -> None:
-    with pytest.raises(InputError, match="class_names: has 2 names, there are 5 classes"):
+    with pytest.raises(InputError, match="class_names: has 2 names, expected 5"):
         ghost_ray.fit(FEATURES, LABELS, LOGITS, class_names=["a", "b"])
     names = np.array([*"vwxyz"])
     named = ghost_ray.fit(FEATURES, names[LABELS], LOGITS)
@@ -85,9 +85,9 @@ def test_class_names_are_counted_and_may_be_the_labels() -> None:
 
 def test_scoring_rows_of_another_network() -> None:
     model = ghost_ray.fit(*ARRAYS.fit)
-    with pytest.raises(InputError, match=re.escape("features: has shape [900, 11], [N, 12] is wanted")):
+    with pytest.raises(InputError, match=re.escape("features: has shape [900, 11], expected [N, 12]")):
         model.score(FEATURES[:, 1:], LOGITS)
-    with pytest.raises(InputError, match=re.escape("logits: has shape [900, 4], [900, 5] is wanted")):
+    with pytest.raises(InputError, match=re.escape("logits: has shape [900, 4], expected [900, 5]")):
         model.score(FEATURES, LOGITS[:, 1:])
 
 
@@ -111,9 +111,9 @@ def test_unfitted_use() -> None:
     [
         ({}, "one of `accept_known` and `accept_fpr` is needed"),
         ({"accept_known": 0.9, "accept_fpr": 0.1}, "one of `accept_known` and `accept_fpr` is needed"),
-        ({"accept_known": 95}, "accept_known '95': must lie between 0 and 1"),
-        ({"accept_known": 0}, "accept_known '0': must lie between 0 and 1"),
-        ({"accept_fpr": float("nan")}, "accept_fpr 'nan': must lie between 0 and 1"),
+        ({"accept_known": 95}, "accept_known '95': must be between 0 and 1"),
+        ({"accept_known": 0}, "accept_known '0': must be between 0 and 1"),
+        ({"accept_fpr": float("nan")}, "accept_fpr 'nan': must be between 0 and 1"),
     ],
 )
 def test_wrong_shares(options: dict[str, float], said: str) -> None:
@@ -129,19 +129,22 @@ def evaluate(**changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"fit": ARRAYS.fit[:2]}, "fit: is a tuple of 2, (features, labels, logits) is wanted"),
-        ({"known": FEATURES}, "known: is a ndarray, (features, labels, logits) is wanted"),
-        ({"unknown": {"u": (FEATURES,)}}, "unknown['u']: is a tuple of 1, (features, logits) is wanted"),
+        ({"fit": ARRAYS.fit[:2]}, "fit: is a tuple of 2, expected (features, labels, logits)"),
+        ({"known": FEATURES}, "known: is a ndarray, expected (features, labels, logits)"),
+        ({"unknown": {"u": (FEATURES,)}}, "unknown['u']: is a tuple of 1, expected (features, logits)"),
         ({"unknown": {}}, "unknown: must be a dict of name to (features, logits)"),
         ({"unknown": (FEATURES, LOGITS)}, "unknown: must be a dict of name to (features, logits)"),
-        ({"unknown": {"u": (FEATURES, LOGITS[1:])}}, "unknown['u'].logits: has shape [899, 5], [900, K] is wanted"),
-        ({"unknown": {"u": (FEATURES[:, 1:], LOGITS)}}, "unknown['u']: has K=5 classes and D=11 dimensions, K=5, D=12"),
+        ({"unknown": {"u": (FEATURES, LOGITS[1:])}}, "unknown['u'].logits: has shape [899, 5], expected [900, K]"),
+        (
+            {"unknown": {"u": (FEATURES[:, 1:], LOGITS)}},
+            "unknown['u']: has K=5 classes and D=11 dimensions, expected K=5, D=12",
+        ),
         ({"unknown": {"known": (FEATURES, LOGITS)}}, "is the name of the known set"),
         ({"known": (FEATURES, LABELS - 1, LOGITS)}, "has rows without a label"),
         ({"methods": ["ghots"]}, "nearest: 'ghost'"),
         ({"methods": ["react"]}, "react needs the network's linear head"),
-        ({"head": LOGITS}, "head: is a ndarray, (weight, bias) or a torch.nn.Linear is wanted"),
-        ({"head": ARRAYS.head[::-1]}, "head.weight: has shape [5], [5, 12] is wanted"),
+        ({"head": LOGITS}, "head: is a ndarray, expected (weight, bias) or a torch.nn.Linear"),
+        ({"head": ARRAYS.head[::-1]}, "head.weight: has shape [5], expected [5, 12]"),
         ({"draws": 1}, "draws '1': input should be greater than or equal to 2"),
         ({"group": {"g": ["nowhere"]}}, "there is no `unknown` 'nowhere'"),
     ],

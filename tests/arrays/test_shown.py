@@ -80,7 +80,7 @@ def test_results_draw_themselves(
     assert set(lines) == {title_of(method) for method in METHODS}
     points = evaluated.curves().query("curve == 'oscr' and unknown == 'near' and method == 'ghost'")
     np.testing.assert_allclose(lines["GHOST"][-1], points[["x", "y"]].to_numpy()[-1])
-    with pytest.raises(InputError, match="is no figure of it; there are evaluation-near-oscr-curves"):
+    with pytest.raises(InputError, match="is not a figure of this result; the figures are evaluation-near-oscr-curves"):
         evaluated.plot("oscr")
 
 
@@ -89,7 +89,7 @@ def test_the_estimator_is_one_for_scikit_learn() -> None:
     copy = clone(model)
     assert copy.get_params() == model.get_params() == {"model": "resnet", "class_names": [*"abcde"]}
     assert copy.set_params(model="other").model == "other"
-    with pytest.raises(InputError, match="is no parameter; there are model, class_names"):
+    with pytest.raises(InputError, match="is not a parameter; the parameters are model, class_names"):
         copy.set_params(k=3)
     assert repr(ghost_ray.Ghost()) == "Ghost(model='imported')"
     assert "not fitted" in model._repr_html_()

@@ -253,7 +253,7 @@ def test_weights_that_are_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "cut.safetensors").read_bytes()[:-10])
     assert "weights 'cut.safetensors': " in refusal("test_vit", "cut.safetensors")
     torch.save({"epoch": 3}, tmp_path / "empty.pth")
-    assert "no tensor" in refusal("test_vit", "empty.pth")
+    assert "not a tensor" in refusal("test_vit", "empty.pth")
     torch.save({"model": Payload()}, tmp_path / "evil.pth")
     assert "only tensors, numbers and strings are loaded, never code" in refusal("test_vit", "evil.pth")
     assert not (tmp_path / "unpickled").exists()
@@ -292,7 +292,7 @@ def test_without_a_hub_the_answer_is_one_line_and_quick(tmp_path: Path) -> None:
     )
     lines = ran.stdout.splitlines()
     assert len(lines) == 2, ran.stderr
-    assert all("weights cannot be had" in line and "`weights=FILE`" in line for line in lines)
+    assert all("weights cannot be loaded" in line and "`weights=FILE`" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_own_network_with_weights(factories: str, tmp_path: Path) -> None:
         ("softmax", "head is not linear: its output differs"),
         ("scaled", "head is not linear: its output differs"),
         ("cosine", "head is not linear: its last linear layer 'body.4' gives 16 values"),
-        ("two_paths", "something follows that layer or goes round it"),
+        ("two_paths", "something follows that layer or bypasses it"),
         ("convolutional", "it runs no torch.nn.Linear"),
         ("pair", "returns tuple"),
         ("silent", "attribute `transform`"),

@@ -175,7 +175,7 @@ def test_nothing_in_the_cache_is_unpickled(cache: Path, tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     own = models.MobileNet_V3_Small_Weights.IMAGENET1K_V1
     torch.save({"classifier.3.weight": Payload()}, cache / own.url.rsplit("/", 1)[1])
-    assert "cannot be had" in refusal("torchvision:mobilenet_v3_small")
+    assert "cannot be loaded" in refusal("torchvision:mobilenet_v3_small")
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -183,7 +183,7 @@ def test_nothing_in_the_cache_is_unpickled(cache: Path, tmp_path: Path, monkeypa
 def test_weights_that_cannot_be_downloaded(capfd: pytest.CaptureFixture[str]) -> None:
     message = refusal("swin-t")
     assert "'swin-t'" in message
-    assert "published weights cannot be had" in message
+    assert "published weights cannot be loaded" in message
     assert "https://download.pytorch.org/models/swin_t-704ceda3.pth" in message
     assert capfd.readouterr().out == ""
 
@@ -193,7 +193,7 @@ def test_weights_that_cannot_be_downloaded(capfd: pytest.CaptureFixture[str]) ->
 
 def test_wrong_names() -> None:
     assert "nearest: 'swin_t'" in refusal("torchvision:swin_tt")
-    assert "no classifier of torchvision" in refusal("torchvision:fcn_resnet50")
+    assert "is not a classifier of torchvision" in refusal("torchvision:fcn_resnet50")
     message = refusal("torchvision:vit_b_16:IMAGENET22K")
     assert "IMAGENET1K_V1, IMAGENET1K_SWAG_E2E_V1" in message
 

@@ -218,7 +218,7 @@ def test_rows_that_say_nothing_are_no_twins(rng: np.random.Generator) -> None:
     assert search.rows == 50 - 10 - 11
     assert search.found.sum() == search.rows
     assert of_shared_rows(3, 50, 50, "known", "fit") == ["3 of 50 rows of known are also in fit"]
-    assert of_shared_rows(3, 50, 90, "known", "fit") == ["3 of 50 rows of known looked at are also in fit"]
+    assert of_shared_rows(3, 50, 90, "known", "fit") == ["3 of 50 checked rows of known are also in fit"]
     assert of_shared_rows(0, 50, 90, "known", "fit") == []
 
 

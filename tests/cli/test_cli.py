@@ -133,7 +133,7 @@ def test_wrong_input_is_one_line_and_changes_nothing(
             ["extract", "--data", "pictures", "--model", "resnet18", "--out", "o", "--format", "fodler"],
             ["--format", "'folder'"],
         ),
-        (["score", "store", "--store", "store", "--out", "o.parquet"], ["MODEL", "store", "'model' is needed"]),
+        (["score", "store", "--store", "store", "--out", "o.parquet"], ["MODEL", "store", "expected 'model'"]),
         (["report", "empty"], ["DIR", "empty"]),
     ]
     for words, told in cases:

@@ -60,7 +60,7 @@ def test_the_largest_cluster_has_every_node_type_at_its_limit(cluster: Any) -> N
 
 def test_what_no_node_type_holds_is_refused_at_once(cluster: Any) -> None:
     cluster([HEAD], AutoscalingConfig((NodeType(GPU, 3),), 3))
-    with pytest.raises(NoRoom, match=r"GPUs: 0\), nor with every node type at its limit: then there is room for 3"):
+    with pytest.raises(NoRoom, match=r"GPUs: 0\), and with every node type at its limit there is room for only 3"):
         wait_for_places("extract", "4 actors", {"GPU": 1}, 4, 4)
 
 
@@ -69,14 +69,14 @@ def test_what_may_come_is_waited_for(cluster: Any, capsys: pytest.CaptureFixture
     cluster(lambda: now.pop(0) if len(now) > 1 else now[0], AutoscalingConfig((NodeType(GPU, 2),), 2))
     assert len(wait_for_places("extract", "2 actors", {"GPU": 1}, 2, 2)) == 3
     told = capsys.readouterr().err
-    assert "extract: 2 actors: no room on the nodes there are (GPUs: 0); waiting for nodes to join" in told
+    assert "extract: 2 actors: no room on the existing nodes (GPUs: 0); waiting for nodes to join" in told
     assert "extract: room for 2 actors after" in told
 
 
 def test_nobody_waits_for_ever(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster([HEAD], AutoscalingConfig((NodeType(GPU, 2),), 2))
     monkeypatch.setattr(scaling, "NODE_PATIENCE", 0.0)
-    with pytest.raises(JobFailed, match="minutes for nodes in vain; an actor"):
+    with pytest.raises(JobFailed, match="minutes for nodes without success; an actor"):
         wait_for_places("extract", "an actor", {"GPU": 1}, 1, 1)
 
 
@@ -99,7 +99,7 @@ def test_nobody_waits_for_ever(cluster: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_where_no_limit_is_known_the_autoscaler_is_watched(cluster: Any, reports: Any) -> None:
     asked = []
     cluster(lambda: asked.append(1) or [HEAD], None, reports)
-    with pytest.raises(NoRoom, match="and no node is on its way"):
+    with pytest.raises(NoRoom, match="and no node is starting"):
         wait_for_places("extract", "an actor", {"GPU": 1}, 1, 1)
     assert len(asked) == 1 + max(1, len(reports) - 1)
 

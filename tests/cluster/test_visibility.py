@@ -44,9 +44,9 @@ def test_a_result_that_would_vanish_with_its_job_is_refused(tmp_path: Path, monk
     copy = tmp_path / "session" / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
     copy.mkdir(parents=True)
     monkeypatch.chdir(copy)
-    with pytest.raises(InputError, match=r"^out 'models/x': lies in Ray's copy of the working directory.*s3://"):
+    with pytest.raises(InputError, match=r"^out 'models/x': is in Ray's copy of the working directory.*s3://"):
         OutputFolder("models/x")
-    with pytest.raises(InputError, match="disappears with the job"), output_file("scores.parquet", overwrite=False):
+    with pytest.raises(InputError, match="is deleted with the job"), output_file("scores.parquet", overwrite=False):
         pass
     OutputFolder(str(tmp_path / "model"))
     assert list(copy.iterdir()) == []
@@ -98,7 +98,7 @@ class TestTwoNodes:
         assert "does not see it — use a file system that all nodes share" in ended.errors
         assert "Traceback" not in ended.errors
         assert not list(nodes.hidden.glob(".ghost_ray*"))
-        fault.ended("exit 2 in one line that names the node; nothing is begun")
+        fault.ended("exit 2 in one line that names the node; no work is started")
 
     def test_so_is_a_registry(self, nodes: TwoNodes, shared: Path) -> None:
         config = {

@@ -105,7 +105,7 @@ def test_refuses_existing_results_foreign_folders_and_files(tmp_path: Path) -> N
     foreign = tmp_path / "home"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="no finished ghost_ray result"):
+    with pytest.raises(InputError, match="is not a finished ghost_ray result"):
         OutputFolder(str(foreign), overwrite=True)
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file"):

@@ -271,7 +271,7 @@ def test_images_are_embedded_with_the_device_options_of_extract(
 
 
 def test_device_options_go_with_images_alone() -> None:
-    with pytest.raises(InputError, match="`precision` goes with `data`"):
+    with pytest.raises(InputError, match="`precision` needs `data`"):
         build(ScoreConfig, {"gaussians": "m", "store": "s", "out": "o", "precision": "bf16"})
 
 

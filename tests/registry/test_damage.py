@@ -123,12 +123,12 @@ def test_rollback_passes_over_what_is_damaged_and_says_so(root: str, capsys: pyt
     with pytest.raises(SystemExit):
         main(["registry", "rollback", root])
     out = capsys.readouterr().out
-    assert f"Passed over {folder_of(root, 2).name}, which is damaged: model/gaussians.safetensors" in out
+    assert f"Skipped {folder_of(root, 2).name}, which is damaged: model/gaussians.safetensors" in out
     assert ghost_ray.load(root).version == folder_of(root, 1).name
     flip(folder_of(root, 3) / "model" / "gaussians.safetensors", Path())
     promote(root, make_version(root, "d"))
     flip(folder_of(root, 1) / "manifest.json", Path())
-    with pytest.raises(InputError, match=r"no version before 0004-.* is sound"):
+    with pytest.raises(InputError, match=r"no version before 0004-.* is intact"):
         operations.rollback(RollbackConfig(root=root))
 
 
@@ -204,7 +204,7 @@ def test_verify_takes_any_result_or_folder_of_results(root: str, tmp_path: Path)
     assert verify(VerifyConfig(place=str(Path(root, "versions"))))["results"] == 3
     with pytest.raises(InputError, match="no result"):
         verify(VerifyConfig(place=str(tmp_path)))
-    with pytest.raises(InputError, match="no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         verify(VerifyConfig(place=str(tmp_path / "nowhere")))
 
 

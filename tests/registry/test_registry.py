@@ -85,7 +85,7 @@ def test_versions_can_be_named_by_number_and_beginning(root: str) -> None:
     assert [registry.resolve_id(root, name) for name in ("1", "0002", versions[2][:8])] == versions
     with pytest.raises(InputError, match="fits 3 versions"):
         registry.resolve_id(root, "000")
-    with pytest.raises(InputError, match="is no version"):
+    with pytest.raises(InputError, match="is not a version"):
         registry.resolve_id(root, "../../etc")
 
 
@@ -295,7 +295,7 @@ def test_a_version_removed_while_it_is_read_is_not_taken_for_whole(
         (
             b'{"version": "x", "history": '
             b'[{"version": "../../x", "previous": null, "at": "2026-01-01T00:00:00Z", "by": "refit"}]}',
-            "no version id",
+            "is not a version id",
         ),
         (
             b'{"version": "0001-00000000000f", "history": '

@@ -58,7 +58,7 @@ def test_the_version_to_roll_back_to_is_damaged(root: str, fault: Fault) -> None
     spoil(root, second, "report.html")
     result = operations.rollback(RollbackConfig(root=root))
     assert (result["current"], [one["version"] for one in result["skipped"]]) == (first, [second])
-    fault.ended("`rollback` says so and takes the next sound one")
+    fault.ended("`rollback` says so and takes the next intact one")
 
 
 @pytest.mark.fault("registry", "`current.json` is lost or damaged")
@@ -71,7 +71,7 @@ def test_the_pointer_is_lost_or_damaged(root: str, content: bytes | None, fault:
     assert "is used" in status(StatusConfig(root=root))["problems"][0]
     operations.promote(PromoteConfig(root=root, version="1"))
     assert status(StatusConfig(root=root))["problems"] == []
-    fault.ended("its copy is used, `status` says so, the next promotion or refit mends it")
+    fault.ended("its copy is used, `status` says so, the next promotion or refit repairs it")
 
 
 @pytest.mark.fault("registry", "killed while `current.json` is written")
@@ -96,7 +96,7 @@ def test_killed_while_the_pointer_is_written(root: str, fault: Fault) -> None:
         assert unsealed(Path(root, "current.json").read_bytes())["version"] == pointer.version
         assert ghost_ray.load(root).version == pointer.version
         assert status(StatusConfig(root=root))["problems"] == []
-    fault.ended("it is the old one or the new one, never a part")
+    fault.ended("it is the old one or the new one, never a mixture")
 
 
 @pytest.mark.fault("registry", "a version turns out bad in service")
@@ -133,7 +133,7 @@ def test_a_prune_is_killed_midway(root: str, monkeypatch: pytest.MonkeyPatch, fa
     after = registry.current(root)
     assert after is not None
     assert after.removing == []
-    fault.ended("what was to go cannot be promoted; the next prune removes it")
+    fault.ended("a version that was being removed cannot be promoted; the next prune removes it")
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_the_object_store_is_down(remote: ObjectStore, fault: Fault) -> None:
     fault.ended("commands exit 1 in one line; a running service keeps what it has, and follows when the store is back")
 
 
-@pytest.mark.fault("registry", "two promote at the same moment")
+@pytest.mark.fault("registry", "two promote at the same time")
 def test_two_promote_at_the_same_moment(remote: ObjectStore, fault: Fault) -> None:
     root = f"s3://{remote.bucket}/registry"
     first, second, third = (make_version(root, word) for word in "abc")
@@ -177,4 +177,4 @@ def test_two_promote_at_the_same_moment(remote: ObjectStore, fault: Fault) -> No
     pointer = registry.current(root)
     assert pointer is not None
     assert [move.version for move in pointer.history] == [first, second]
-    fault.ended("one wins, the other is told and exits 1; nothing is overwritten")
+    fault.ended("one wins, the other exits 1 with an error; nothing is overwritten")

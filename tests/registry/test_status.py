@@ -78,7 +78,7 @@ def test_how_the_last_refit_ended_is_told_in_full(root: str, outcome: Any, fault
     assert len(problems(root)) == 1, "another at the same time changes nothing"
     registry.Attempt(root).end("promoted", version=registry.version_ids(root)[-1])
     assert problems(root) == []
-    fault.ended("`status --check` exits 1 with the reason in full, until a refit ends well")
+    fault.ended("`status --check` exits 1 with the reason in full, until a refit succeeds")
 
 
 @pytest.mark.fault("registry", "the last refit was killed")
@@ -95,7 +95,7 @@ def test_a_time_that_cannot_be_is_said_as_such(root: str, capsys: pytest.Capture
     seen: StatusResult = status(StatusConfig(root=root))
     assert seen["current"] is not None
     assert seen["current"]["age_seconds"] is None
-    assert "yet to come" in seen["problems"][0]
+    assert "in the future" in seen["problems"][0]
     with pytest.raises(SystemExit) as stop:
         main(["status", root, "--check"])
     assert stop.value.code == 1
@@ -113,7 +113,7 @@ def test_the_command_line_prints_the_state_and_ends_with_1(root: str, capsys: py
     for wrong in ("2 weeks", "-3h", "0h", "h"):
         with pytest.raises(InputError):
             build(StatusConfig, {"root": root, "check": True, "max_age": wrong})
-    with pytest.raises(InputError, match="goes with"):
+    with pytest.raises(InputError, match="needs"):
         build(StatusConfig, {"root": root, "max_age": "2h"})
 
 

@@ -49,7 +49,7 @@ def test_the_surest_unknowns_stand_beside_knowns_of_their_class(evaluation: Path
     assert [item.picture.key for item in found.items] == [f"{NAMES[i % 2]}/{i}.png" for i in range(9, 9 - SHOWN, -1)]
     for item, expected in zip(found.items, (("blue", (0, 0, 200)), ("red", (200, 0, 0))), strict=False):
         assert item.beside is not None
-        assert item.picture.note.startswith(f"taken for {expected[0]}")
+        assert item.picture.note.startswith(f"classified as {expected[0]}")
         for picture, colour in ((item.picture, (99, 99, 99)), (item.beside, expected[1])):
             assert picture.jpeg is not None
             assert len(picture.jpeg) < 12_000
@@ -69,8 +69,8 @@ def test_the_knowns_rejected_first_are_those_with_the_lowest_scores(evaluation: 
 
 def test_galleries_are_of_evaluations_made_from_images(evaluation: Path, tmp_path: Path) -> None:
     found = galleries({"grey": str(evaluation), "nowhere": str(tmp_path)}, "ghost", "x")
-    assert [gallery.title for gallery in found] == ["Knowns rejected first", "Accepted most surely: grey"]
-    assert "taken for blue" in found[1].items[0].picture.note
+    assert [gallery.title for gallery in found] == ["Knowns rejected first", "Accepted with the highest scores: grey"]
+    assert "classified as blue" in found[1].items[0].picture.note
     (tmp_path / "known" / "manifest.json").write_text('{"config": {"features": "a.npy"}}')
     assert galleries({"grey": str(evaluation)}, "ghost", "x") == []
 

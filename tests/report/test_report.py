@@ -127,7 +127,7 @@ def test_without_a_file_its_part_is_missing_and_named(tmp_path: Path, kind: str,
     state = row[2][0].strip()
     if damage == "gone":
         assert state.startswith("complete")
-        assert f"not there: {file}" in state
+        assert f"missing: {file}" in state
     else:
         assert state.startswith("damaged")
         assert file in state

@@ -334,7 +334,7 @@ def test_refit_and_half_finished_pages_open(tmp_path: Path, open_page: Any) -> N
     page = open_page(_page(tmp_path / "0002-bbbbbbbbbbbb"))
     assert wrongly_drawn(page) == []
     assert page.locator(".state.unfinished").count() == 1
-    assert "not there: metrics.json" in page.locator("#found").inner_text()
+    assert "missing: metrics.json" in page.locator("#found").inner_text()
 
 
 def test_where_nothing_is_rejected_axes_begin_at_zero(tmp_path: Path, open_page: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_fitted_detector_sees_a_sample_and_says_so(network):
     ("name", "options", "message"),
     [
         ("GNE", {}, "nearest: 'GEN'"),
-        ("ODIN", {}, "is no detector of logits or features"),
+        ("ODIN", {}, "is not a detector of logits or features"),
         ("GEN", {"gama": 1}, "has no option 'gama'; nearest: 'gamma'; options: model, gamma, M"),
         ("DICE", {}, "needs the option 'p'"),
     ],

@@ -165,9 +165,9 @@ def test_a_manifest_that_lies_about_the_order_is_not_believed(store: Store) -> N
 
 
 BROKEN = {
-    "wrong label": (lambda t: set_value(t, "label", 3, 6), "row 3 has label 6, allowed are -1…5"),
-    "label of another class": (lambda t: set_value(t, "label", 3, 5), "row 3 has label 5, the manifest has here"),
-    "wrong prediction": (lambda t: set_value(t, "pred", 7, -1), "row 7 has pred -1, allowed are 0…5"),
+    "wrong label": (lambda t: set_value(t, "label", 3, 6), "row 3 has label 6, allowed: -1…5"),
+    "label of another class": (lambda t: set_value(t, "label", 3, 5), "row 3 has label 5, the manifest says"),
+    "wrong prediction": (lambda t: set_value(t, "pred", 7, -1), "row 7 has pred -1, allowed: 0…5"),
     "no embedding": (lambda t: _with_null(t, 12), "row 12 has no embedding"),
     "another D": (lambda t: _with_dimensions(t, 5), "row 0 on: column embedding is fixed_size_list"),
     "no column": (lambda t: t.drop_columns(["pred"]), "has no column pred"),

@@ -20,7 +20,7 @@ Files = dict[str, str]  # the settings of an import: features, logits, labels, k
 
 @dataclass(frozen=True)
 class Arrays:
-    """What a network made of N rows, by somebody else's code."""
+    """Features and logits of N rows, as computed by other code."""
 
     features: np.ndarray  # [N, D] float32
     logits: np.ndarray  # [N, K] float32

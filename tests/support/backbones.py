@@ -1,4 +1,4 @@
-"""Small networks to load, and the refusal where one cannot be."""
+"""Small networks to load, and the error if one cannot be loaded."""
 
 from __future__ import annotations
 

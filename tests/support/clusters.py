@@ -1,4 +1,4 @@
-"""Ray clusters of a test's own: one with token authentication, and one of several raylets to be killed."""
+"""Ray clusters for single tests: one with token authentication, and one of several raylets to be killed."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Raylets:
         assert not ray.is_initialized(), "needs a process of its own"
         self._object_store_bytes = object_store_bytes
         self._node_args = {"num_cpus": 1, "object_store_memory": object_store_bytes}
-        # A node that is gone refuses the very next check; one that is only slow still has ten seconds for each.
+        # A node that is gone fails the next check; one that is only slow has ten seconds for each.
         checks = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
         head = {**self._node_args, "include_dashboard": False, "_system_config": checks}
         self._cluster = RayCluster(initialize_head=True, head_node_args=head)
@@ -201,11 +201,11 @@ class Raylets:
         return len(self._cluster.global_state._live_node_ids())
 
     def kill(self, node: Any) -> None:
-        """The node is gone from one moment to the next."""
+        """Kill the node at once."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def idle(self, seconds: float = 60) -> bool:
-        """Whether nothing is at work any more, soon."""
+        """Whether no work is running any more, after a short wait."""
         import ray
 
         ray.init(address=self.address, log_to_driver=False)

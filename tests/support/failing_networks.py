@@ -1,4 +1,4 @@
-"""Networks that fail on pictures, `--model support.failing_networks:NAME`. Noise, which proves their cut, they bear."""
+"""Networks that fail on images, `--model support.failing_networks:NAME`. They accept the noise of the check."""
 
 from __future__ import annotations
 

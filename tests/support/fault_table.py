@@ -1,8 +1,8 @@
-"""The tables of faults in docs/operations.md: the fault tests say what they saw, and the page must say the same.
+"""The fault tables in docs/operations.md: the fault tests report what they saw, and the page must say the same.
 
 A test marked ``@pytest.mark.fault(job, what)`` takes the fixture ``fault`` and ends with ``fault.ended(outcome)``. With
-``GHOST_RAY_WRITE_DOCS=1`` the row is written into the page; otherwise it must stand there word for word. What befalls a
-registry has a table of its own.
+``GHOST_RAY_WRITE_DOCS=1`` the row is written into the page; otherwise it must be there word for word. Faults of a
+registry have a separate table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[str, str]  # job and fault
 
 @dataclass(frozen=True)
 class _Table:
-    """A place in the page, and the jobs whose rows stand there; the job is a column where there are several."""
+    """A table of the page, and the jobs in it; if there are several, the job is a column."""
 
     name: str
     jobs: tuple[str, ...]

@@ -205,7 +205,7 @@ def tensor_headers(folder: Path) -> Variants:
     }
     originals = {name: (folder / name).read_bytes() for name in readings}
     for read in readings.values():
-        read()  # imports are no part of what an input may cost
+        read()  # imports do not count as the cost of an input
 
     def make(rng: random.Random) -> Reading:
         name = rng.choice(list(originals))

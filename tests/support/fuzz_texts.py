@@ -1,4 +1,4 @@
-"""Texts that people write and strangers send: image lists and configuration files."""
+"""Untrusted texts: image lists and configuration files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLASSES = 5
 
 
 def image_lists(folder: Path) -> Variants:
-    """Image lists: what is read lies below the root, whatever the list says."""
+    """Image lists: everything that is read is below the root, whatever the list says."""
     from ghost_ray.sources import map_labels, open_source
 
     (folder / "root").mkdir()

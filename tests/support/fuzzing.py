@@ -28,7 +28,7 @@ Reading = Callable[[], object]
 Variants = Callable[[random.Random], Reading]
 
 LIMIT_SECONDS = 10.0  # for one input; the rest of the machine is busy too
-_SAFETY_BYTES = 32 << 30  # of address space: a runaway ends by itself rather than with the machine
+_SAFETY_BYTES = 32 << 30  # of address space: a runaway process ends before it affects the machine
 
 NUMBERS = (0, 1, -1, 7, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**30, 10**300)
 FRACTIONS = (0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), float("-inf"))
@@ -166,7 +166,7 @@ def run(make: Variants, seed: int, first: int, count: int) -> dict[str, Any]:
     outcomes = {"read": 0, "refused": 0}
     findings: list[str] = []
     slowest = 0.0
-    before = _memory("VmRSS")  # what was imported already is no part of what an input costs
+    before = _memory("VmRSS")  # earlier imports do not count as the cost of an input
     for number in range(first, first + count):
         read = make(random.Random(f"{seed}-{number}"))
         begin = time.perf_counter()

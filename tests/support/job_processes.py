@@ -1,4 +1,4 @@
-"""Jobs as processes of their own, to be killed: starting them, waiting for a moment, and seeing that nothing stays."""
+"""Jobs in separate processes, to be killed: starts them, waits for a moment, and checks that nothing is left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ended:
     errors: str
 
     def result(self) -> dict[str, Any]:
-        """The answer of a job that did what it should."""
+        """The result of a job that succeeded."""
         assert self.code == 0, self.errors
         answer: dict[str, Any] = json.loads(self.output)
         return answer
@@ -51,7 +51,7 @@ class Job:
         return self.process.poll() is None
 
     def until(self, condition: Callable[[], Any], every: float = 0.05) -> Any:
-        """What ``condition`` gives as soon as it gives something, while the job runs."""
+        """The first true value of ``condition``, while the job runs."""
 
         def met() -> Any:
             found = condition()
@@ -109,7 +109,7 @@ def run(*words: str) -> Ended:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 120, every: float = 0.05) -> Any:
-    """What ``condition`` gives as soon as it gives something."""
+    """The first true value of ``condition``."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "did not happen in time"
@@ -118,7 +118,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120, every: float 
 
 
 def workers(title: str, below: int) -> list[psutil.Process]:
-    """Ray's worker processes below a process that are at work on what ``title`` names."""
+    """Ray's worker processes below a process that are working on what ``title`` names."""
     found = []
     for process in psutil.Process(below).children(recursive=True):
         try:

@@ -1,4 +1,4 @@
-"""Classic mistakes, made on the demo's own arrays, and what they are noticed by."""
+"""Common mistakes, made on the demo's own arrays, and the notes that report them."""
 
 from __future__ import annotations
 

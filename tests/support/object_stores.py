@@ -19,7 +19,7 @@ from support.fake_endpoints import ANSWERS, Trouble
 class ObjectStore:
     """Answers every `period`-th request with an error, each one after `delay` seconds; `down`, it fails them all.
 
-    `trouble` at a place is what those are told who ask for it, or for what is below it.
+    `trouble` maps a place to the error for requests to it, or to anything below it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Pictures to extract: the same ones in every kind of source, and one of each rotten kind."""
+"""Images to extract: the same ones in every kind of source, and one of each damaged kind."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def write_odd_but_good(folder: Path) -> list[str]:
 
 
 def write_rotten(folder: Path) -> dict[str, str]:
-    """One of each rotten kind; returns name → stage at which it fails."""
+    """One image of each damaged kind; returns name → stage at which it fails."""
     good = io.BytesIO()
     Image.fromarray(np.random.default_rng(5).integers(0, 256, (64, 64, 3), np.uint8)).save(good, "JPEG")
     (folder / "truncated.jpg").write_bytes(good.getvalue()[: len(good.getvalue()) // 2])

@@ -1,4 +1,4 @@
-"""Which tests run beside each other under ``pytest -n 2``, and in what order."""
+"""Which tests run in parallel under ``pytest -n 2``, and in what order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def beside_others(*, alone: bool) -> Iterator[None]:
             files.enter_context(open(os.path.join(tempfile.gettempdir(), f"ghost_ray-{run}-{name}.lock"), "w"))
             for name in ("door", "room")
         )
-        # Whoever waits for an empty room holds the door: nobody enters before.
+        # A test that waits to run alone keeps this lock, so that no other starts before it.
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)

@@ -12,8 +12,8 @@ import pytest
 
 from support.job_processes import Ended
 
-# The disk is a tmpfs in a mount namespace of its own, which root may make, and elsewhere whoever may be root of a
-# namespace of his own. It ends with its last process, so both runs and the copy are made within it.
+# The disk is a tmpfs in a mount namespace of its own, which root may create, or a user who may be root of a user
+# namespace. It ends with its last process, so both runs and the copy are made within it.
 _SCRIPT = """
 set -e
 disk=$1 size=$2 saved=$3; shift 3

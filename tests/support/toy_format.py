@@ -1,4 +1,4 @@
-"""An image format as its author adds it: one file, one entry. Images lie in lines ``name label hexadecimal``."""
+"""An image format as its author adds it: one file, one entry. Images are lines ``name label hexadecimal``."""
 
 from __future__ import annotations
 

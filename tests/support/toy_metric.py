@@ -11,7 +11,7 @@ from ghost_ray.metrics import Metric, OpenSetScores, register, unregister
 
 
 def gap(scores: OpenSetScores) -> float | None:
-    """Median of the knowns' scores less that of the unknowns', over the spread of both; None where there is none."""
+    """Median of the knowns' scores less that of the unknowns', over the spread of both; None if there is none."""
     spread = np.ptp(np.concatenate([scores.known, scores.unknown]))
     if not 0 < spread < np.inf:
         return None

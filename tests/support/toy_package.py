@@ -1,4 +1,4 @@
-"""A package of somebody else's that adds a method, an image format and a network by entry point."""
+"""A third-party package that adds a method, an image format and a network by entry point."""
 
 from __future__ import annotations
 

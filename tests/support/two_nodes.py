@@ -16,7 +16,7 @@ from support.clusters import RAY, Raylets, several_raylets
 from support.job_processes import kill_marked, wait_until
 
 _MARK = "GHOST_RAY_TEST_NODE"
-# An empty file system lies over the folder, in a mount namespace that only the node's own processes are in.
+# An empty file system hides the folder, in a mount namespace of the node's own processes.
 _SCRIPT = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
 
 

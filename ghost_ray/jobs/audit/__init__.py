@@ -1,8 +1,8 @@
 """``audit``: is each class × dimension of a store normal, so that GHOST may be adopted for its network?
 
-The rows of a class lie together (or are brought together first), so tasks read whole classes and test each
-dimension with Shapiro–Wilk. Finished tests are kept in the staging folder, and an interrupted audit resumes from
-there. Holm's correction is made once, over everything.
+The rows of a class are contiguous (or are sorted first), so tasks read whole classes and test each dimension with
+Shapiro–Wilk. Finished tests are kept in the staging folder, and an interrupted audit resumes from there. Holm's
+correction is made once, over everything.
 """
 
 from ghost_ray.jobs.audit.audit_job import AuditManifest, run

@@ -40,12 +40,12 @@ class AuditResult(AuditSummary):
 
 
 def run(config: AuditConfig) -> AuditResult:
-    """Audit a store; returns the summary, and raises GateFailed where more is rejected than ``fail_above``."""
+    """Audit a store; returns the summary, and raises GateFailed if a larger share than ``fail_above`` is rejected."""
     return audit_store(config, Store.open(config.store, verify=config.verify))
 
 
 def audit_store(config: AuditConfig, store: Store) -> AuditResult:
-    """Audit a store that is open already; for the rest as ``run``."""
+    """Audit a store that is already open; otherwise as ``run``."""
     if not any(group.last_label >= 0 for file in store.files for group in file.groups):
         raise InputError("store", redact(store.uri), "has no labelled row", "audit a store of labelled training images")
     with OutputFolder(config.out, overwrite=config.overwrite, resume=True) as output:
@@ -87,7 +87,7 @@ def _audit(config: AuditConfig, store: Store, staging: str) -> AuditSummary:
 
 
 def _test(ranges: list[list[Piece]], store: Store, sampling: Sampling, partial: Partial) -> None:
-    """Test the ranges that no earlier run has tested."""
+    """Test the ranges that earlier runs have not tested."""
     finished = partial.finished()
     left = [index for index in range(len(ranges)) if index not in finished]
     rows = [sum(piece.rows for piece in pieces) for pieces in ranges]

@@ -1,7 +1,7 @@
-"""What a task does: bring the samples of each class of a range together and test their columns.
+"""The work of a task: collect the samples of each class of a range and test their columns.
 
-Of a class with more rows than are tested, only the row groups that hold the sample are read. Where the rows of a class
-lie in the order of the hash that samples them, these are its first ones.
+If a class has more rows than are tested, only the row groups that hold the sample are read. If the rows of a class are
+in the order of the hash that samples them, these are the first ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sampling:
     seed: int
 
     def choose(self, keys: pa.Array) -> np.ndarray:
-        """Positions of the rows to test, ascending, [min(n, max_n)]; the same rows in whatever order they lie."""
+        """Positions of the rows to test, ascending, [min(n, max_n)]; the same rows in any order of the input."""
         mark = hash_keys(keys, seed=self.seed)
         return np.sort(np.argsort(mark, kind="stable")[: self.max_n])
 
@@ -50,7 +50,7 @@ class RangeTests:
 
     @classmethod
     def untested(cls, first: int, stop: int, dimensions: int) -> RangeTests:
-        """The classes first, …, stop − 1 as they stand without a single sample."""
+        """The classes first, …, stop − 1 without any sample."""
         count = stop - first
         return cls(
             np.arange(first, stop, dtype=np.int32),

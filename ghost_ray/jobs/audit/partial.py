@@ -21,9 +21,9 @@ class Partial:
     Parameters
     ----------
     folder : str
-        Where they are kept.
+        If they are kept.
     plan : dict
-        All that the tests depend on. What an interrupted run left is used if its plan was the same.
+        Everything that the tests depend on. The files of an interrupted run are used if its plan was the same.
     """
 
     def __init__(self, folder: str, plan: dict[str, Any]) -> None:

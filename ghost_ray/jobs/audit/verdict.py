@@ -13,7 +13,7 @@ PAPER_CAVEATS = list(dict.fromkeys(caveat.text for number in _PUBLISHED for cave
 _PAPER_ALPHA = 0.05
 # ImageNet has about a thousand training samples per class; with far fewer, Holm detects little.
 _POWERFUL_N = 500
-# Where more than this is rejected, nobody need be told that little can be detected.
+# If more than this is rejected, the note about low power is not needed.
 _FEW = 0.05
 
 
@@ -30,7 +30,7 @@ def verdict(rate: float, tests: int, alpha: float, family: str, median_n: float)
 
 
 def _place(rate: float) -> str:
-    # By the numbers as they are shown: a reader sees no more.
+    # Compare the rounded numbers that a reader sees.
     same = [name for name, value in PAPER_RATES.items() if percent(value) == percent(rate)]
     below = [name for name, value in PAPER_RATES.items() if value < rate]
     above = [name for name, value in PAPER_RATES.items() if value > rate]
@@ -53,5 +53,5 @@ def _named(network: str) -> str:
 
 
 def percent(rate: float) -> str:
-    """A share as a person writes it: ``2.79 %``, and never ``0.00 %`` for what is not zero."""
+    """A share for people: ``2.79 %``, and never ``0.00 %`` for a value that is not zero."""
     return f"{100 * rate:.2f} %" if rate == 0 or rate >= 5e-5 else f"{100 * rate:.1g} %"

@@ -1,8 +1,8 @@
 """``extract``: images through a network into a store, on Ray Data; a few of them without Ray.
 
 plan       what there is to do, and everything that can be refused before a cluster is touched
-portions   the parts of the source, small ones put together: what is listed, recorded and checked by itself
-census     what only listing all of them tells
+portions   the parts of the source, small ones grouped: the unit of listing, recording and checking
+census     facts that need a complete listing
 recipe     how a network is built, wherever it runs
 pool       how many embedding actors, and what each task reserves
 list_stage             portions → blocks of images that are left to do
@@ -41,7 +41,7 @@ def run(config: ExtractConfig) -> ExtractResult:
     InputError
         Before anything runs, for data, labels, network or settings that cannot work.
     GateFailed
-        Where more images fail than ``max_failures`` allows. What was computed is kept.
+        If more images fail than ``max_failures`` allows. What was computed is kept.
     """
     if config.weights is not None:
         checkpoint_kind(config.weights)  # before torch is imported

@@ -29,7 +29,7 @@ class Counted:
 
     @property
     def accuracy(self) -> float | None:
-        """Of all rows with a label; None where there is none."""
+        """Of all rows with a label; None if there is none."""
         return float(self.right.sum() / self.known.sum()) if self.known.any() else None
 
 

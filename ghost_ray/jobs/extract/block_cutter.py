@@ -17,7 +17,7 @@ _BLOCK_BYTES = 64 << 20  # of encoded images that travel with a block
 
 
 def rows_per_block(images: int, batch_size: int, image_bytes: int, workers: int) -> int:
-    """Whole batches, few enough images to lose little by a kill, and enough blocks to occupy everyone.
+    """Whole batches, few enough images to lose little by a kill, and enough blocks to keep all actors busy.
 
     At least two batches where there are images enough: the second is copied while the first is computed.
     """

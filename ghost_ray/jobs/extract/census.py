@@ -1,6 +1,6 @@
-"""What only listing every part tells: how many images there are, which labels, and which images a limit keeps.
+"""Facts that need a complete listing: how many images there are, which labels, and which images a limit keeps.
 
-The workers list; the driver holds the labels and, where few images are wanted of many, so many ranks.
+The workers list; the driver holds the labels and, if a limit is set, as many ranks as images are kept.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def _count(portion: Portion, reader: Reader, choice: Choice | None) -> Census:
 
 
 def refuse_repeated_keys(source: Source, portions: list[Portion]) -> None:
-    """InputError where two portions name the same image; no process looks at all the keys.
+    """InputError if two portions name the same image; no process looks at all the keys.
 
-    Each portion sends the hashes of its keys to tasks that each look through a range of them. What has the same hash is
+    Each portion sends the hashes of its keys to tasks that each check a range of hashes. Keys with the same hash are
     then compared by name.
     """
     import ray

@@ -1,8 +1,8 @@
-"""Listed images → cropped pictures, in CPU tasks. Nothing here imports torch: such a worker stays small.
+"""Listed images → cropped images, in CPU tasks. Nothing here imports torch, so a worker stays small.
 
 A block is the unit of everything: a few hundred images are listed, decoded, embedded and written
-together. An image that fails stays in its block as a row with a ``stage`` and an ``error``, so that it too is done
-once.
+together. An image that fails stays in its block as a row with a ``stage`` and an ``error``, so that it is not tried
+again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ghost_ray.sources import Image, Reader
 from ghost_ray.sources.retry import was_down
 
 _REQUESTS = 16  # to an object store at a time
-_LIVES = 2  # workers that may die of a block before its pictures are decoded apart
+_LIVES = 2  # workers that may die on a block before its images are decoded in a child process
 
 
 @dataclass(frozen=True)
 class Decode:
     """Items → prepared pictures: reads, decodes, resizes and crops.
 
-    A block whose worker died is begun again by another one. When that has happened a few times, something in the block
-    may be what kills: then the pictures are decoded in a process of their own, and one that ends it is a failure.
+    A block whose worker died is started again by another worker. After a few times, an image in the block may be the
+    cause: then the images are decoded in a child process, and an image that kills it is a failure.
     """
 
     reader: Reader
@@ -98,7 +98,7 @@ class Decode:
         if isinstance(self.reader.filesystem, fs.LocalFileSystem):
             yield from self.reader.read(items)
             return
-        # An object a request, many requests at a time; of a shard the reader asks for many images at once itself.
+        # One request per object, many requests at a time; for a shard, the reader itself requests many images at once.
         parts = [items.slice(row, 1) for row in range(items.num_rows)] if _are_separate(items) else [items]
         with ThreadPoolExecutor(_REQUESTS) as pool:
             for images in pool.map(self._from_object_store, parts):
@@ -113,5 +113,5 @@ class Decode:
 
 
 def _are_separate(items: pa.Table) -> bool:
-    """Whether every image is a file of its own, to be asked for by itself."""
+    """Whether every image is a separate file, which needs its own request."""
     return bool(len(items["file"].unique()) == items.num_rows)

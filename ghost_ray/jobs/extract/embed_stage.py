@@ -1,9 +1,9 @@
-"""Cropped pictures → rows of the store, in the actors; each has a process of its own that holds the network.
+"""Cropped images → rows of the store, in the actors; each has a separate process that holds the network.
 
-Nothing here imports torch: what can die is that process. A block on which it died is computed again in pieces, one at
-a time, until what kills is found and recorded as a failure; what does not kill twice was an accident. A process that
-dies whatever it is given has a broken device or a broken network: then the actor keeps its blocks from running away
-through it until the others have done the rest, and gives them back for another round.
+Nothing here imports torch, so only that process can die of it. If it dies on a block, the block is computed again in
+pieces, one at a time, until the image that kills it is found and recorded as a failure; an image that does not kill it
+twice is fine. If the process dies on every input, the device or the network is broken: then the actor holds its blocks,
+so that it does not drain the queue, until the other actors have finished, and returns them for another round.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ghost_ray.jobs.extract.tally import Reporter
 from ghost_ray.jobs.extract.write_stage import block_schema, constant_column
 from ghost_ray.store import to_table
 
-CALLS = 3  # blocks of an actor under way: one is computed, one waits in the process, one is on its way to the actor
-_PIECES = 8  # that a block is cut into in which something kills; so many again, until it is one image
+CALLS = 3  # blocks in flight per actor: one is computed, one waits in the process, one is being sent to the actor
+_PIECES = 8  # pieces that a failing block is split into, again and again down to one image
 _POLL_SECONDS = 1.0
 
 
@@ -46,7 +46,7 @@ class Embed:
         self._in_a_row, self._cause = 0, ""  # processes lost without a picture computed in between, and why the last
         self._refusal: GhostRayError | None = None
         reporter.joined()
-        # Ray starts again, in vain, an actor whose constructor raises: what is wrong is said with the first block.
+        # Ray would restart an actor whose constructor raises, without success: so the first block reports the error.
         try:
             self._start()
         except GhostRayError as error:
@@ -73,7 +73,7 @@ class Embed:
         return _rows(block, sound, found, self._dimensions)
 
     def _compute(self, pictures: np.ndarray) -> list[_Found]:
-        """What became of each picture; Lost where nothing can be computed here."""
+        """The result of each image; Lost if nothing can be computed here."""
         if not len(pictures):
             return []
         with self._gate.beside_others():
@@ -89,7 +89,7 @@ class Embed:
             return list(self._in_pieces(pictures))
 
     def _in_pieces(self, pictures: np.ndarray) -> Iterator[_Found]:
-        """The same, one piece after the other; a piece that ends the process is cut up further, a picture recorded."""
+        """The same, one piece at a time; a piece that kills the process is split, a single image is recorded."""
         pieces = deque(_cut(slice(0, len(pictures))))
         while pieces:
             piece = pieces.popleft()
@@ -100,7 +100,7 @@ class Embed:
                 embedded = self._network.run(pictures[piece])
             except Lost as error:
                 self._lose(error)
-                # The pieces beside it come first: one that lives shows that it is not the device.
+                # The other pieces come first: one that succeeds shows that the device works.
                 if piece.stop - piece.start > 1:
                     pieces += _cut(piece)
                 else:
@@ -122,7 +122,7 @@ class Embed:
                 time.sleep(pause)
 
     def _start_again(self) -> None:
-        """Another process; Lost where so many have died in a row that it is no use."""
+        """Start another process; Lost if too many have died in a row."""
         while self._network is None:
             if self._in_a_row >= NETWORK_LOSSES:
                 raise Lost(self._cause)
@@ -138,23 +138,23 @@ class Embed:
         self._reporter.lost(self._cause)
 
     def _wait_for_the_others(self, block: pa.Table, cause: str) -> None:
-        """Hold a block that cannot be computed here until there is nothing else to do; JobFailed where nobody can."""
+        """Hold a block that cannot be computed here until nothing else is left to do; JobFailed if no actor can."""
         while (verdict := self._reporter.stuck(block)) is Verdict.WAIT:
             time.sleep(_POLL_SECONDS)
         if verdict is Verdict.STOP:
-            raise JobFailed(f"no device computes the embeddings: {cause} — what is done is kept")
+            raise JobFailed(f"no device computes the embeddings: {cause} — finished work is kept")
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a piece of a block has become: rows, or the reason why there are none."""
+    """The result of a piece of a block: rows, or the reason why there are none."""
 
     piece: slice
     result: Embedded | str
 
 
 def _cut(piece: slice) -> list[slice]:
-    """A piece in at most eight, of sizes as equal as can be."""
+    """Split a piece into at most eight of nearly equal size."""
     count = min(_PIECES, piece.stop - piece.start)
     ends = [piece.start + (piece.stop - piece.start) * part // count for part in range(count + 1)]
     return [slice(first, last) for first, last in itertools.pairwise(ends)]

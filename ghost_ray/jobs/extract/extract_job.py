@@ -41,7 +41,7 @@ class ExtractedStore(TypedDict):
     failures: int
     classes: int
     dimensions: int
-    accuracy: float | None  # None where no row has a label
+    accuracy: float | None  # None if no row has a label
     seconds: dict[str, float]  # spent in each stage, over all workers
     notes: list[str]
 
@@ -49,17 +49,17 @@ class ExtractedStore(TypedDict):
 class ExtractResult(ExtractedStore):
     """What ``extract`` returns."""
 
-    images_per_second: float | None  # None where nothing was left to do
+    images_per_second: float | None  # None if nothing was left to do
 
 
 def extract(config: ExtractConfig, plan: Plan | None = None) -> ExtractResult:
-    """Do the whole job; see :func:`ghost_ray.jobs.extract.run`. A plan given may be a part of what ``config`` means."""
+    """Do the whole job; see :func:`ghost_ray.jobs.extract.run`. A given plan may cover a part of the data."""
     output = OutputFolder(config.out, overwrite=config.overwrite, resume=True)
     plan = plan or make_plan(config)
     for note in plan.notes:
         say(f"extract: {note}")
     rate = None
-    # The cluster is joined once, and its places are looked at before this run lays claim to one.
+    # The cluster is joined once, and its paths are checked before this run claims its output folder.
     with named_cluster(config), output:
         if not claim(output, config, plan):
             here = runs_here(config, plan)
@@ -89,7 +89,7 @@ def _summary(store: Store) -> ExtractedStore:
 
 
 def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> float | None:
-    """Everything between the plan and a complete store in the staging folder; the rate in images a second."""
+    """Everything between the plan and a complete store in the staging folder; the rate in images per second."""
     start, images, failure = time.monotonic(), 0, None
     todo, done = left_to_do(plan.portions, staging, again=True)
     if done:
@@ -110,7 +110,7 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
             if not todo:
                 break
         else:
-            lost_images = f"{result.missing:,} images were lost {STREAM_ROUNDS} times over"
+            lost_images = f"{result.missing:,} images were lost in each of {STREAM_ROUNDS} rounds"
             raise failure or JobFailed(f"{lost_images} — run the same command again")
     elapsed = time.monotonic() - start
     _check(config, plan, staging, result)
@@ -119,7 +119,7 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
 
 
 def _check(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
-    """Whether what there is may become a store."""
+    """Check that the result may become a store."""
     if not result.images:
         raise InputError("data", plan.source.uri, "holds no image", format_setting())
     if result.failures.num_rows > config.max_failures * result.images:
@@ -136,7 +136,7 @@ class _Round(NamedTuple):
 
     broken: list[Device]  # devices that it lost
     images: int  # that it computed
-    failure: JobFailed | None  # what Ray lost, and the rest with it
+    failure: JobFailed | None  # a loss in Ray that ended the pass
 
 
 def _stream(
@@ -144,7 +144,7 @@ def _stream(
 ) -> _Round:
     """One pass over some portions with about so many ``images`` left, in threads ``here`` or on Ray.
 
-    The ``unusable`` GPUs are left out.
+    The ``unusable`` GPUs are not used.
     """
     limit = config.max_failures * plan.images
     total = images if plan.exact else None
@@ -158,7 +158,7 @@ def _stream(
         rows = rows_per_block(images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
         may_grow = bool(config.address or os.environ.get("RAY_ADDRESS"))
         pool = plan_pool(config, plan.demand, images, rows, may_grow=may_grow).without(unusable)
-        require_places(config)  # of nodes that have joined meanwhile, too
+        require_places(config)  # including nodes that have joined meanwhile
         tally = tallying(limit, total, len(todo), spare=pool.max_actors // 2)
         run = partial(stream, plan, todo, rows, pool, config.batch_size, staging)
     failure = None
@@ -172,10 +172,10 @@ def _stream(
             if (ours := _ours(error)) is not None:
                 raise ours from None
             cause = _last_line(error)
-            failure = JobFailed(f"{cause} — what is done is kept; run the same command again")
+            failure = JobFailed(f"{cause} — finished work is kept; run the same command again")
             if here or not lost_something(error):
                 raise failure from None
-            say(f"extract: {cause} — what is done is kept; another round does the rest")
+            say(f"extract: {cause} — finished work is kept; another round processes the rest")
         now = counts()
         return _Round(now.broken, now.images, failure)
 

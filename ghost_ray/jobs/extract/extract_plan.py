@@ -34,7 +34,7 @@ from ghost_ray.store import UNKNOWN, Store
 
 @dataclass(frozen=True)
 class Demand:
-    """What the network asks of whoever runs it on CPUs."""
+    """What the network needs on CPUs."""
 
     bytes: int  # of its weights
     seconds: float  # for an image, on the driver's machine
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def data(self) -> Data:
-        """Where the images are; the fingerprint is None where only listing every part tells."""
+        """Where the images are; the fingerprint is None if it needs a complete listing."""
         source = self.source
         return Data(uri=redact(source.uri), kind=source.kind, fingerprint=source.fingerprint)
 
@@ -90,7 +90,7 @@ def list_images(plan: Plan) -> pa.Table:
 
 
 def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> Plan:
-    """Open the data and the network and bring them together; no image is read.
+    """Open the data and the network and match them; no image is read.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
     if restrict is not None:
         backbone = backbone.restrict(restrict)
         labels = None if labels is None else labels.restricted(restrict)
-    # Of unknowns, the source's own labels serve this choice alone.
+    # For unknowns, the source's own labels are used only for this choice.
     wanted = None if choice is None or census is None else choice.chosen(census.lowest)
     listed = source.seen.images if census is None else census.images
     images = listed + len(source.seen.failures) if wanted is None else wanted.images

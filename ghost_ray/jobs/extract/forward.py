@@ -1,4 +1,4 @@
-"""The pictures of a block through the network, batch by batch, with the device never waiting for a copy."""
+"""Runs the images of a block through the network, batch by batch; the device never waits for a copy."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Begun:
 class Batches:
     """Runs blocks of prepared pictures; :meth:`begin` hands one over, :meth:`finish` waits for its results.
 
-    On a GPU nothing in between waits: pictures are copied from pinned memory on a stream of their own, and results
-    are on their way back when the next block begins. Where memory is short the batch is halved, for good.
+    On a GPU nothing in between waits: images are copied from pinned memory on a separate stream, and results are copied
+    back while the next block starts. If memory is short the batch is halved permanently.
     """
 
     def __init__(self, backbone: Backbone, preprocessing: Preprocessing, batch_size: int, *, pad: bool) -> None:
@@ -63,7 +63,7 @@ class Batches:
         if begun.done is not None:
             begun.done.synchronize()
         now = time.perf_counter()
-        # The block before may have kept the device for a while after this one was handed over.
+        # The previous block may have used the device for a while after this one was handed over.
         seconds, self._free_since = now - max(begun.at, self._free_since), now
         vectors, classes, finite = (
             np.concatenate([each.numpy() for each in column]) for column in zip(*begun.outputs, strict=True)

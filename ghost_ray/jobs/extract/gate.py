@@ -1,4 +1,4 @@
-"""A gate that many may pass side by side, or one alone."""
+"""A lock that many threads share, or one holds exclusively."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 class Gate:
-    """Whoever wants to be alone waits for those inside; whoever comes later waits for the one alone."""
+    """An exclusive thread waits for those inside; later threads wait for the exclusive one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -21,7 +21,7 @@ class Gate:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """For one thread at a time, with nobody beside it."""
+        """Exclusive, for one thread at a time."""
         with self._changed:
             self._alone += 1
         try:

@@ -1,6 +1,6 @@
-"""The stages in threads of this process, for a few images: done before a Ray has started.
+"""The stages in threads of this process, for a few images: faster than starting Ray.
 
-The network has a process of its own here too. What can end a process ends that one alone.
+The network has a separate process here too, so that a crash ends only that process.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ghost_ray.jobs.extract.write_stage import WriteBlock, block_schema
 if TYPE_CHECKING:  # imports torch
     from ghost_ray.jobs.extract.extract_plan import Plan
 
-# A Ray of this machine takes ten seconds to start and to stop. It gains only where decoding wants more than threads.
+# A Ray of this machine takes ten seconds to start and to stop. It pays off only if decoding needs more than threads.
 _FEW = 2000  # images
 
 
 def may_run_here(config: ExtractConfig) -> bool:
-    """Whether nothing asks for a Ray: no cluster is named or joined, no actors, and no precision to be tried out."""
+    """Whether Ray is not needed: no cluster is named or joined, no actors, and no precision that must be tested."""
     asked = config.actors or config.gpus_per_actor or config.precision != "fp32"
     return not (asked or cluster_address(config) or ray_is_joined())
 
@@ -74,7 +74,7 @@ def _decoded(plan: Plan, todo: list[Todo], rows: int, staging: str, to: Reporter
 
 
 def _gpus(config: ExtractConfig) -> float:
-    """One where there is one, as an actor would reserve it."""
+    """One GPU if there is one, as an actor would reserve it."""
     import torch
 
     return 1.0 if config.gpus_per_actor is None and torch.cuda.is_available() else 0.0

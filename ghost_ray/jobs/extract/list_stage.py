@@ -1,7 +1,7 @@
-"""A portion → blocks of images to do, on the workers: listed, labelled, without what is done, in order.
+"""A portion → blocks of images to process, on the workers: listed, labelled, without finished images, in order.
 
-Where images lie beside each other in a shard, their bytes come along: no byte is asked for twice. A task that dies is
-run again, and must give the same blocks: what is done is what was done when the round began.
+For images that are adjacent in a shard, the bytes are included, so no byte is requested twice. A task that dies is
+retried and must give the same blocks, so finished images are those that were finished when the round began.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wanted(Protocol):
 
     @property
     def keeps_failures(self) -> bool:
-        """Whether what could not be listed belongs to them."""
+        """Whether images that could not be listed belong to them."""
 
     def keeps(self, items: pa.Table) -> np.ndarray:
         """[n] bool, for rows with `key` and `label` as the source says them."""
@@ -76,7 +76,7 @@ class Lister:
         Raises
         ------
         InputError
-            For a label that fits no class, and for data that are not what they were when the run began.
+            For a label that fits no class, and for data that changed since the run began.
         """
         done = done_places(self.staging, todo)
         cutter, found = BlockCutter(rows), _Found()
@@ -96,7 +96,7 @@ class Lister:
         yield from cutter.rest()
 
     def _scans(self, part: Part, bodies: bool) -> Iterator[Scan]:
-        """The part's scans; what an object store broke while it was down is listed again when it is back."""
+        """The part's scans; if the object store was down, the listing is repeated when it is back."""
         given = 0
         try:
             for scan in self.reader.scan(part, bodies):
@@ -137,7 +137,7 @@ class Lister:
         return self.labels.apply(items["label"])
 
     def _labels_by_key(self, part: Part) -> dict[str, str | None]:
-        """All labels of a part: in a shard they may stand anywhere, and the listing finds them."""
+        """All labels of a part: in a shard they may be anywhere, and the listing finds them."""
         found: dict[str, str | None] = {}
         for scan in self.reader.scan(part):
             found |= zip(scan.items["key"].to_pylist(), scan.items["label"].to_pylist(), strict=True)
@@ -145,15 +145,15 @@ class Lister:
 
     def _record(self, todo: Todo, found: _Found) -> None:
         if todo.record is not None and todo.record[1:] != (found.images, found.digest):
-            problem = f"{todo.portion.parts[0].name or 'the folder'} is not what it was when the run began"
-            raise InputError("data", self.uri, problem, "`overwrite=True` starts anew")
+            problem = f"{todo.portion.parts[0].name or 'the folder'} has changed since the run began"
+            raise InputError("data", self.uri, problem, "`overwrite=True` starts over")
         failures = found.failures if self.wanted is None or self.wanted.keeps_failures else []
         record = Record(found.images, f"{found.keys:016x}", found.digests, failures)
         write_record(self.staging, RecordName(todo.portion.number, found.images, found.digest), record)
 
 
 def done_places(staging: str, todo: Todo) -> np.ndarray:
-    """The places of a portion that are in a block; a file that is cut short holds none."""
+    """The positions of a portion that are in a block; a truncated file has none."""
     tables = []
     for name in todo.blocks:
         filesystem, path = resolve(block_uri(staging, name))

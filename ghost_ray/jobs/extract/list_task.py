@@ -1,4 +1,4 @@
-"""Listing as a task of the stream. It has a module of its own: a worker imports this one, and torch not at all."""
+"""Listing as a task of the stream. It is a separate module, so that a worker that imports it does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which actors have lost their device, and what is to become of the blocks they hold."""
+"""Which actors have lost their device, and what happens to the blocks they hold."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _GRACE_SECONDS = 60.0  # for actors that are still starting, when all that have 
 class Verdict(StrEnum):
     """What an actor does with a block that it cannot compute."""
 
-    WAIT = "wait"  # others are at work on the rest
-    RELEASE = "release"  # all the rest is done; another round computes it elsewhere
-    STOP = "stop"  # too many cannot, or nobody can
+    WAIT = "wait"  # others are working on the rest
+    RELEASE = "release"  # the rest is finished; another round computes it elsewhere
+    STOP = "stop"  # too many actors cannot, or none can
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Losses:
         self._joined.add(actor)
 
     def stuck(self, actor: str, device: Device, block: str, images: int, done: int, now: float) -> Verdict:
-        """An actor that has lost its device holds a block; asked again as long as the answer is to wait."""
+        """Decide about a block of an actor that has lost its device; it asks again while the answer is to wait."""
         if actor not in self.broken:
             self.broken[actor], self._last = device, now
         self._held[block] = images

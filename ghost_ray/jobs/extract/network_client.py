@@ -1,4 +1,4 @@
-"""An actor's end of the process that holds the network: starting it, handing it blocks, noticing that it died."""
+"""The actor's side of the network process: starts it, sends it blocks, and detects its death."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GONE = "the process that networks are forked from is gone"
 
 
 class Lost(Exception):
-    """The process died or is not to be trusted any more; what it was computing has to be computed again."""
+    """The process died or can no longer be trusted; its current work must be computed again."""
 
 
 class Hiccup(Exception):
-    """A hub or a store did not answer while the network was loaded; ``error`` says it to the user."""
+    """A hub or a store did not answer while the network was loaded; ``error`` is for the user."""
 
     def __init__(self, error: GhostRayError) -> None:
         super().__init__(str(error))
@@ -51,7 +51,7 @@ class Template:
         self._socket = ours
 
     def fork(self, files: list[int]) -> int:
-        """A new process that has these open files; Lost where the template itself is gone."""
+        """A new process that has these open files; Lost if the template itself is gone."""
         try:
             socket.send_fds(self._socket, [b"."], files)
             return self._answer()
@@ -60,7 +60,7 @@ class Template:
             raise Lost(_GONE) from None
 
     def ended(self) -> int:
-        """Wait until the process of before has ended; its exit code, negative for a signal."""
+        """Wait until the previous process has ended; returns its exit code, negative for a signal."""
         return self._answer()
 
     def _answer(self) -> int:
@@ -101,7 +101,7 @@ def end_kept_template() -> None:
 
 
 class RunningNetwork:
-    """A network in a process of its own. :meth:`run` may be called by several threads at a time.
+    """A network in a separate process. :meth:`run` may be called by several threads at a time.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ class RunningNetwork:
     task : Task
         What it is to run.
     slots : int
-        Blocks under way at a time: one is computed, the others wait their turn.
+        Blocks in flight: one is computed, the others wait.
 
     Raises
     ------
     GhostRayError
-        Where the network cannot be had.
+        If the network cannot be loaded.
     Hiccup
-        Where it may be had soon.
+        If loading may succeed soon.
     Lost
-        Where the process did not survive its start.
+        If the process died while starting.
     """
 
     def __init__(self, template: Template, task: Task, slots: int) -> None:
@@ -153,7 +153,7 @@ class RunningNetwork:
         threading.Thread(target=self._receive, daemon=True).start()
 
     def run(self, pixels: np.ndarray) -> Embedded:
-        """Compute pictures [n, ...]; Lost where the process does not survive it."""
+        """Compute pictures [n, ...]; Lost if the process does not survive it."""
         slot = self._free.get()
         try:
             _write(self._files[slot], pixels)
@@ -162,7 +162,7 @@ class RunningNetwork:
                 if self._cause is not None:
                     raise Lost(self._cause)
                 self._waiting[slot] = future
-                with contextlib.suppress(OSError):  # it died this moment: the receiving thread will say so
+                with contextlib.suppress(OSError):  # it has just died: the receiving thread will report it
                     self._connection.send(Order(slot, len(pixels)))
             return future.result()
         finally:

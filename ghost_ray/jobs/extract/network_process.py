@@ -1,11 +1,11 @@
-"""The process that holds the network. An actor has it started, feeds it, and outlives it.
+"""The process that holds the network. An actor starts it, sends it work, and outlives it.
 
-What can end a process (a driver's SIGSEGV, the kernel's OOM killer, an instruction that the CPU traps) or spoil it (a
-CUDA error, after which no call succeeds) ends this one alone, and the actor begins another. Pictures come in a file in
-memory, a slot for each block under way; orders and results go through a socket.
+A fatal error (a driver's SIGSEGV, the kernel's OOM killer, an instruction that the CPU traps, a CUDA error after which
+no call succeeds) ends only this process, and the actor starts another. Images come in a file in memory with one slot
+per block in flight; orders and results go through a socket.
 
 Importing torch and timm takes seconds, and a network that keeps dying is started several times. So an actor starts a
-template, which imports them and computes nothing, and every network is a fork of it.
+template, which imports them and computes nothing, and forks every network from it.
 """
 
 from __future__ import annotations
@@ -61,24 +61,24 @@ class Ready:
 
 @dataclass(frozen=True)
 class Refused:
-    """The network cannot be had; ``error`` is for the user."""
+    """The network cannot be loaded; ``error`` is for the user."""
 
     error: GhostRayError
-    passing: bool  # whether it may pass: a hub or a store did not answer
+    passing: bool  # whether it is temporary: a hub or a store did not answer
 
 
 @dataclass(frozen=True)
 class Failed:
-    """Loading or a block raised what is not for the user; this process is not to be trusted any more."""
+    """Loading or a block raised an unexpected error; this process can no longer be trusted."""
 
     cause: str  # one line
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What became of the pictures of a block; of those that are not finite, the numbers mean nothing.
+    """The results of the images of a block; where they are not finite, the numbers mean nothing.
 
-    It stands here and not beside what computes it: the actor that unpickles it must not import torch for it.
+    It is defined here, because the actor that unpickles it must not import torch.
     """
 
     embedding: np.ndarray  # [n, D] float32
@@ -124,12 +124,12 @@ def main() -> None:
 
 
 def _tell(actor: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody is there any more, as the next look will show
+    with contextlib.suppress(OSError):  # the actor is gone, as the next read will show
         actor.sendall(NUMBER.pack(number))
 
 
 def _run(orders_and_answers: int, *slots: int) -> None:
-    """Load the network that the first message names, then answer an order at a time until nobody asks any more."""
+    """Load the network that the first message names, then answer one order at a time until the actor is gone."""
     connection = Connection(orders_and_answers)
     task: Task
     task, environment = connection.recv()
@@ -155,7 +155,7 @@ def _run(orders_and_answers: int, *slots: int) -> None:
 
 
 def _receive(actor: Connection, orders: queue.SimpleQueue[Order]) -> None:
-    """Pass the orders on; without an actor there is nothing to live for, whatever is being computed."""
+    """Pass the orders on; if the actor is gone, exit at once, even during a computation."""
     try:
         while True:
             orders.put(actor.recv())
@@ -169,7 +169,7 @@ def _load(task: Task) -> Batches:
     from ghost_ray.backbone.devices import reserved_device
     from ghost_ray.jobs.extract.forward import Batches
 
-    # Ray tells OpenMP to use one thread in whatever reserves at most one CPU.
+    # Ray limits OpenMP to one thread in every task that reserves at most one CPU.
     torch.set_num_threads(task.threads)
     warnings.filterwarnings("ignore", message=".*not writable.*")
     backbone = task.recipe.load(reserved_device(task.gpus))
@@ -191,7 +191,7 @@ def _serve(
             while True:
                 order, block = begun.get()
                 answer(Done(order.slot, batches.finish(block)))
-        except Exception as error:  # what a GPU computed in vain is known only here
+        except Exception as error:  # failed GPU work is only detected here
             answer(Failed(_in_words(error)))
             os._exit(1)
 
@@ -203,7 +203,7 @@ def _serve(
 
 
 def _pictures(slot: int, images: int, preprocessing: Preprocessing) -> np.ndarray:
-    """The pictures in a slot, where they lie."""
+    """The images in a slot, without a copy."""
     shape, dtype = (images, *preprocessing.shape), preprocessing.dtype
     return np.frombuffer(mmap.mmap(slot, images * preprocessing.bytes, prot=mmap.PROT_READ), dtype).reshape(shape)
 

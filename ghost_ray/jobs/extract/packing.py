@@ -1,7 +1,7 @@
 """A block of images as one row of Ray Data.
 
-Ray Data joins tables and cuts them as their bytes suggest. What is one row stays what it is, from the task that listed
-it to the file it becomes: one commit, and whole batches. Packing and unpacking copy nothing.
+Ray Data joins and splits tables according to their bytes. A single row is never split, so a block stays whole from the
+task that listed it to its file: one commit, and whole batches. Packing and unpacking copy nothing.
 """
 
 from __future__ import annotations

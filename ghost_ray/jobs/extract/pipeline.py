@@ -1,7 +1,7 @@
 """The stages as one Ray Data stream.
 
-A block that is written is done: a run that resumes reads which images the files hold. Ray Data's own checkpoints
-would say the same again, for eight requests to an object store instead of one.
+A block that is written is finished: a run that resumes reads from the files which images they hold. Ray Data's own
+checkpoints would add nothing, and cost eight requests to an object store instead of one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ghost_ray.jobs.extract.tally import Reporter
 from ghost_ray.jobs.extract.write_stage import WriteBlock, block_schema
 
 _BLOCKS_AN_ACTOR = 2 * CALLS  # decoded: those it has, and as many again that wait for it
-# A task that lists waits most of its time, for those who decode; it must not keep a core from them.
+# A listing task mostly waits for the decoding tasks; it must not take a core from them.
 _LIST_CPUS = 0.001
 _LISTERS = 4
 _ONE_ROW = 1  # bytes of a block: less than any row has, so that every row is a block of its own
@@ -35,7 +35,7 @@ _BLOCKS_A_CPU = 2  # one that is decoded and one that has just been
 
 
 def bytes_ahead(block_bytes: int, actors: int, cpus: float) -> int:
-    """What may lie in Ray's object store, decoded and not yet written: enough for every core and every actor."""
+    """Bytes of decoded but unwritten data in Ray's object store: enough for every core and every actor."""
     return max(512 << 20, int(_BLOCKS_AN_ACTOR * actors + _BLOCKS_A_CPU * cpus) * block_bytes)
 
 
@@ -67,7 +67,7 @@ def stream(plan: Plan, todo: list[Todo], rows: int, pool: Pool, batch_size: int,
             compute=ActorPoolStrategy(
                 min_size=pool.min_actors,
                 max_size=pool.max_actors,
-                # As many calls as blocks: an actor that has lost its device knows all that it keeps from others.
+                # As many calls as blocks: an actor that has lost its device knows all blocks that it holds.
                 max_tasks_in_flight_per_actor=CALLS,
                 max_concurrent_calls_per_actor=CALLS,
                 enable_true_multi_threading=True,

@@ -83,7 +83,7 @@ def _done_before(picture: Image.Image) -> Image.Image:
 
 
 def split_transform(transform: Callable[[Image.Image], torch.Tensor]) -> Preprocessing:
-    """Cut a transform before its conversion to floats; one of another make stays whole."""
+    """Split a transform before its conversion to floats; an unknown transform stays whole."""
     rng = np.random.default_rng(0)
     probes = [Image.fromarray(rng.integers(0, 256, (*shape, 3), np.uint8)) for shape in _PROBES]
     for candidate in _candidates(transform, probes[0]):
@@ -102,7 +102,7 @@ def _agree(cut: Preprocessing, transform: Callable[[Image.Image], torch.Tensor],
 
 
 def _candidates(transform: Any, picture: Image.Image) -> list[Preprocessing]:
-    """Ways to cut the transform, the leanest first; whether they are right is for the caller to find out."""
+    """Ways to split the transform, the smallest first; the caller checks whether they are right."""
     from timm.data.transforms import MaybeToTensor
     from torchvision import transforms
     from torchvision.transforms.functional import pil_modes_mapping

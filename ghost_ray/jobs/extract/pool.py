@@ -17,7 +17,7 @@ _CPU_ACTORS_SHARE = 0.4  # of all CPUs: the actors' reservation must leave room 
 _DECODE_CPUS = 0.97  # of a core, which is left the rest for writing
 _WORTH_SECONDS = 10.0  # of work, below which a second actor takes longer to start than it saves
 _PROCESS_BYTES = 512 << 20  # of an actor before it holds a network
-_COPIES = 2  # of the weights: those loaded and those being read, or what a batch becomes on its way
+_COPIES = 2  # of the weights: those loaded and those being read, or the intermediate results of a batch
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def plan_pool(config: NetworkConfig, demand: Demand, images: int, rows: int, *, 
     Parameters
     ----------
     images, rows : int
-        What there is to do, and how much of it is a unit of work; more actors than units would stand idle.
+        The number of images, and the size of a unit of work; more actors than units would be idle.
     may_grow : bool
-        Whether nodes may still join, as in a cluster that scales itself: then a pool that does not fit is waited
-        for, for as long as the autoscaler may bring the nodes, before it is refused.
+        Whether nodes may still join, as in an autoscaling cluster: then the job waits for the autoscaler before it
+        refuses a pool that does not fit.
     """
     now = alive_nodes()
     largest = (largest_cluster() if may_grow else None) or now
@@ -70,7 +70,7 @@ def plan_pool(config: NetworkConfig, demand: Demand, images: int, rows: int, *, 
         low, high = (max(1, min(count, blocks)) for count in wanted or (most, most))
         _wait_for_gpus(gpus, low if wanted else 1, high, may_grow=may_grow)
         if wanted is None and largest is now:
-            most = places(alive_nodes(), {"GPU": gpus})  # those that joined, though nothing said that they would
+            most = places(alive_nodes(), {"GPU": gpus})  # nodes that joined unexpectedly
             low = high = max(1, min(most, blocks))
         return Pool(low, high, 0, gpus, 1, _DECODE_CPUS)
     if not any(node["CPU"] for node in now):
@@ -78,7 +78,7 @@ def plan_pool(config: NetworkConfig, demand: Demand, images: int, rows: int, *, 
         largest = largest if len(largest) > len(now) else now
     if config.precision == "bf16":
         # On a worker, whose CPU may be another than the driver's. The actors try it too, but they cannot refuse it
-        # as cleanly: Ray has started them in vain several times by then.
+        # as cleanly: Ray has restarted them several times by then.
         list(map_ordered(_try_bf16, range(1)))
     return _cpu_pool(now, largest, demand, images, blocks, wanted)
 
@@ -86,9 +86,9 @@ def plan_pool(config: NetworkConfig, demand: Demand, images: int, rows: int, *, 
 def _cpu_pool(
     now: list[Node], largest: list[Node], demand: Demand, images: int, blocks: int, wanted: tuple[int, int] | None
 ) -> Pool:
-    """An actor a CPU, fewer where memory or work is short; what is asked for by number is given.
+    """One actor per CPU, fewer if memory or work is short; an explicit number is used as it is.
 
-    Where the cluster may grow there are as many as fit now, and as many more as will fit then.
+    If the cluster may grow, the pool starts with as many as fit now and grows to as many as will fit then.
     """
     cpus = sum(node["CPU"] for node in largest)
     memory = _PROCESS_BYTES + _COPIES * demand.bytes
@@ -116,7 +116,7 @@ def _limits(actors: str | None) -> tuple[int, int] | None:
 
 
 def _wait_for_gpus(gpus: float, actors: int, hoped: int, *, may_grow: bool) -> None:
-    """Return once ``actors`` fit, ``hoped`` of them being asked for."""
+    """Return once ``actors`` fit; ``hoped`` of them are requested."""
     each = f"{gpus:g} GPU{'s' if gpus > 1 else ''}"
     what = f"{actors} actors with {each} each" if actors > 1 else f"an actor with {each}"
     try:

@@ -1,4 +1,4 @@
-"""The unit that is listed, recorded and checked by itself: one part of a source, or several small ones in a row.
+"""The unit of listing, recording and checking: one part of a source, or several consecutive small ones.
 
 Which parts belong together depends on the source alone: the same command finds the same portions again.
 """

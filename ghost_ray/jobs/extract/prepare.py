@@ -1,4 +1,4 @@
-"""One picture: bytes → what the network's preprocessing makes of them, here or in a process that may die of it."""
+"""One image: bytes → the preprocessed array, here or in a child process that may die."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ghost_ray.sources import DecodeError, decode
 
 
 def prepare(preprocessing: Preprocessing, data: bytes) -> np.ndarray | str:
-    """The prepared picture, or in one line why there is none."""
+    """The prepared image, or the reason in one line why there is none."""
     try:
         prepared = preprocessing.prepare(decode(data))
     except DecodeError as error:
@@ -25,12 +25,12 @@ def prepare(preprocessing: Preprocessing, data: bytes) -> np.ndarray | str:
     except Exception as error:  # a transform of any make on a picture of any shape
         return f"{type(error).__name__}: {one_line(error)}"
     if prepared.shape != preprocessing.shape:
-        return f"the transform made {prepared.shape} of it, not {preprocessing.shape}"
+        return f"the transform returned shape {prepared.shape}, expected {preprocessing.shape}"
     return prepared
 
 
 class Apart:
-    """Prepares pictures in a child process; one that ends it is told like any other that cannot be decoded."""
+    """Prepares images in a child process; an image that kills it is reported like any other that cannot be decoded."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         self._what = pickled(preprocessing)
@@ -53,15 +53,15 @@ class Apart:
         self._connection.close()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork of a worker of Ray would have its threads' locks
+        context = multiprocessing.get_context("spawn")  # a fork of a Ray worker would inherit locks of its threads
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._what), daemon=True)
         self._process.start()
         theirs.close()
         try:
             self._connection.recv()
-        except EOFError:  # no picture is to blame for that
-            raise JobFailed("no process can be started to decode in") from None
+        except EOFError:  # not the fault of an image
+            raise JobFailed("cannot start a process for decoding") from None
 
     def _ended(self) -> str:
         self._process.join()

@@ -1,4 +1,4 @@
-"""Keeping broken GPUs out of the rounds to come: somebody reserves them and does nothing with them."""
+"""Keeps broken GPUs out of later rounds: an idle actor reserves them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE = 30.0  # seconds for the actors of the round before to leave
 
 
 class _Guard:
-    """Sits on a GPU."""
+    """Reserves a GPU."""
 
     def gpus(self) -> list[str]:
         import ray
@@ -38,14 +38,14 @@ class Quarantine:
         return len(self._guards)
 
     def add(self, devices: Iterable[Device]) -> None:
-        """Have each of the GPUs reserved; one that cannot be had in time is left to try its luck again."""
+        """Reserve each of the GPUs; one that cannot be reserved in time may be used again."""
         for device in devices:
             for gpu in device.gpus:
-                say(f"extract: GPU {gpu} of node {device.node[:12]} is left out from here on")
+                say(f"extract: GPU {gpu} of node {device.node[:12]} is no longer used")
                 self._reserve(device.node, gpu)
 
     def _reserve(self, node: str, gpu: str) -> None:
-        """Ray gives out GPUs as it likes: take one after the other until the right one is among them."""
+        """Ray chooses which GPU it gives: reserve one after the other until the right one is among them."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

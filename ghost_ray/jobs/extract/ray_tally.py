@@ -1,6 +1,6 @@
-"""The tally on a cluster: a single small actor adds up, and the driver asks it now and then.
+"""The tally on a cluster: one small actor adds up, and the driver polls it.
 
-What it counts is a Ray metric as well. It may die with its node: nothing of the result depends on it.
+Its counts are Ray metrics as well. It may die with its node: the result does not depend on it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tallying(
 ) -> Iterator[tuple[Reporter, Callable[[], Counts]]]:
     """Start the actor and show its counts until the block ends; ``spare`` actors may be without a device.
 
-    For the rest as ``tally.tallying_here``.
+    Otherwise as ``tally.tallying_here``.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor: Any = (

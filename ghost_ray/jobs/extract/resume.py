@@ -28,16 +28,16 @@ def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
     Raises
     ------
     InputError
-        Naming what differs from the run that was started there, unless ``--overwrite`` starts anew.
+        Naming what differs from the run that was started there, unless ``--overwrite`` starts over.
     """
     mine = _settings(config.model_dump(mode="json"), plan.network.weights_sha256, plan.data.fingerprint)
     mine |= {_PARTS: portions_digest(plan.portions), _FORMAT: _WORK_FORMAT}
     theirs, finished = _started(output.staging)
-    # A finished store says no more of its parts; where only listing tells the fingerprint, it is not asked for.
+    # A finished store no longer knows its parts; if the fingerprint needs a complete listing, it is not compared.
     unsaid = {_PARTS, _FORMAT, *([] if plan.data.fingerprint else [_FINGERPRINT])} if finished else set()
     if theirs is not None and not finished and theirs.get(_FORMAT) != _WORK_FORMAT and not config.overwrite:
-        problem = "an unfinished run of another version of ghost_ray lies there"
-        raise InputError("out", output.uri, problem, "`overwrite=True` starts anew")
+        problem = "it contains an unfinished run of another ghost_ray version"
+        raise InputError("out", output.uri, problem, "`overwrite=True` starts over")
     if theirs is not None:
         differing = [name for name in mine if name not in unsaid and theirs.get(name) != mine[name]]
         if not differing:
@@ -47,8 +47,8 @@ def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
             raise InputError(
                 "out",
                 output.uri,
-                f"an unfinished run with other settings lies there: {shown}",
-                "use the same settings to resume it, or `overwrite=True` to start anew",
+                f"it contains an unfinished run with other settings: {shown}",
+                "use the same settings to resume it, or `overwrite=True` to start over",
             )
     filesystem, path = resolve(output.staging)
     filesystem.delete_dir_contents(path, missing_dir_ok=True)
@@ -89,9 +89,9 @@ def remove_work(staging: str) -> None:
 
 
 def left_to_do(portions: list[Portion], staging: str, *, again: bool) -> tuple[list[Todo], int]:
-    """The portions with something left to do, and how many images are done; told from the names of files alone.
+    """The unfinished portions, and how many images are done, from the names of files alone.
 
-    With ``again``, images that could not be read get another chance: reading fails for passing reasons too.
+    With ``again``, images that could not be read get another chance: read errors may be temporary.
     """
     blocks: dict[int, list[BlockName]] = defaultdict(list)
     for name in block_names(staging):

@@ -44,7 +44,7 @@ class _Files(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What became of every image, without the embeddings; of one portion, or of several."""
+    """The outcome of every image, without the embeddings, for one portion or several."""
 
     images: int = 0  # and what could not be listed
     missing: int = 0  # images without a row
@@ -77,7 +77,7 @@ def survey(portions: list[Portion], staging: str) -> Outcome:
     Raises
     ------
     JobFailed
-        Where the rows of a portion are not of the images that were listed.
+        If the rows of a portion do not match the listed images.
     """
     blocks: dict[int, list[BlockName]] = defaultdict(list)
     for name in block_names(staging):
@@ -111,7 +111,7 @@ def _look(files: _Files, staging: str) -> Outcome:
     keys = 0 if rows is None else keys_digest(rows["key"].combine_chunks())
     if count > record.images or (count == record.images and f"{keys:016x}" != record.keys):
         name = files.portion.parts[0].name
-        raise JobFailed(f"the rows of {name!r} are not of the images listed there — `overwrite=True` starts anew")
+        raise JobFailed(f"the rows of {name!r} do not match the images listed there — `overwrite=True` starts over")
     found.left = [todo] if found.missing else []
     listed = pa.Table.from_pylist([failure._asdict() for failure in record.failures], schema=FAILURES_SCHEMA)
     tables = [listed]
@@ -124,7 +124,7 @@ def _look(files: _Files, staging: str) -> Outcome:
 
 
 def _each_place_once(rows: pa.Table) -> pa.Table:
-    """Of the rows of one image those of the best: one that was embedded before one that failed."""
+    """The best row of each image: an embedded one before a failed one."""
     places, failed = rows["place"].to_numpy(), rows["failed"].to_numpy()
     order = np.lexsort((failed, places))
     first = np.ones(len(order), bool)
@@ -133,7 +133,7 @@ def _each_place_once(rows: pa.Table) -> pa.Table:
 
 
 def _read(staging: str, name: BlockName) -> pa.Table | None:
-    """The small columns of a block. A file that is cut short is removed: its images are computed again."""
+    """The small columns of a block. A truncated file is removed: its images are computed again."""
     filesystem, path = resolve(block_uri(staging, name))
     try:
         with pq.ParquetFile(path, filesystem=filesystem) as file:

@@ -21,7 +21,7 @@ from ghost_ray.progress import progress, say
 
 _POLL_SECONDS = 1.0
 _SILENCE_SECONDS = 45.0
-_HOPELESS = 100  # failures, below which even a budget overrun by far is no reason to stop early
+_HOPELESS = 100  # with fewer failures, the job never stops early
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Tally:
 
 
 def hopeless(failures: int, limit: float) -> bool:
-    """Whether so many images failed that it is no use to finish, if only to name them all."""
+    """Whether so many images failed that finishing is pointless, even to list them all."""
     return failures > max(_HOPELESS, 2 * limit)
 
 
@@ -108,7 +108,7 @@ class Reporter:
         return times
 
     def report(self, block: pa.Table, write_seconds: float) -> None:
-        """Report a written block; GateFailed where it is no use going on."""
+        """Report a written block; GateFailed if continuing is pointless."""
         failed = block.filter(block["failed"]).select(["key", "stage", "error"])
         rows = [(row["key"], row["stage"], row["error"]) for row in failed.to_pylist()]
         seconds = {stage: pc.sum(block[f"{stage}_seconds"]).as_py() or 0.0 for stage in BLOCK_STAGES}
@@ -137,7 +137,7 @@ class Reporter:
         getattr(self._tally, what)(*news)
 
     def _ask(self, what: str, *news: Any) -> Any:
-        """The answer; None where nobody is there to give one."""
+        """The answer; None if the tally is gone."""
         return getattr(self._tally, what)(*news)
 
     @property
@@ -194,6 +194,6 @@ def _show(counts: Any, shown: Any, stop: threading.Event, portions: int | None) 
         done = max(done, now.images)
         waited += _POLL_SECONDS
         if not done and waited == _SILENCE_SECONDS:
-            say("extract: nothing is done yet; `ray status` shows whether the actors wait for resources in use")
+            say("extract: no image is done yet; `ray status` shows whether the actors are waiting for resources")
         if last:
             return

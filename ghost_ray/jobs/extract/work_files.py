@@ -1,6 +1,6 @@
 """The files of an unfinished run: blocks of rows, and a record for each portion that was listed to its end.
 
-Their names say what a run must know to go on, so that it reads no file before it starts.
+Their names contain everything a run needs to resume, so that it reads no file before it starts.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def read_record(staging: str, name: RecordName) -> Record:
 
 @contextlib.contextmanager
 def whole_file(uri: str) -> Iterator[pa.NativeFile]:
-    """A file to write to that is there when the block has ended well, and not before.
+    """A file that appears only when the block ends without an error.
 
     An object store shows an object when it is closed; on a disk the file is written aside and renamed.
     """

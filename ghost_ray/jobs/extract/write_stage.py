@@ -1,4 +1,4 @@
-"""Block files: what a block of images has become, before it is part of a store."""
+"""Block files: the results of a block of images, before they are part of a store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def constant_column(value: float, rows: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class WriteBlock:
-    """Writes a block to its Parquet file and tells the tally what is in it. Written twice, it is the same file."""
+    """Writes a block to its Parquet file and tells the tally what is in it. A repeated write gives the same file."""
 
     schema: pa.Schema
     tally: Any
@@ -43,7 +43,7 @@ class WriteBlock:
     round: str
 
     def __call__(self, block: pa.Table) -> None:
-        if not block.num_rows:  # given back by an actor that could not compute it
+        if not block.num_rows:  # returned by an actor that could not compute it
             return
         start = time.perf_counter()
         table = block.select(self.schema.names).cast(self.schema)

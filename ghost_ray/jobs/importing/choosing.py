@@ -28,7 +28,7 @@ def open_given(given: str, field: str, workspace: Workspace) -> ArrayFile:
 
 
 def load(file: ArrayFile, given: str, field: str) -> np.ndarray:
-    """The array that a setting means, mapped; InputError says what the file holds where it is none."""
+    """The array that a setting means, mapped; InputError says what the file holds if it has no such array."""
     uri, name = split_name(given)
     return load_entry(choose(file, field, name, uri), uri, field)
 
@@ -44,7 +44,7 @@ def load_entry(entry: Entry, uri: str, field: str) -> np.ndarray:
 
 
 def choose(file: ArrayFile, field: str, name: str, uri: str) -> Entry:
-    """The entry of that name, the only one, the one with a customary name, or the only one of the right shape."""
+    """The entry of that name, the only one, the one with a common name, or the only one of the right shape."""
     if name:
         found = file.find(name)
         if found is None:
@@ -56,7 +56,9 @@ def choose(file: ArrayFile, field: str, name: str, uri: str) -> Entry:
     candidates = [entry for entry in file.entries if means(entry.name, field)] or _of_right_shape(file, field)
     if len(candidates) == 1:
         return candidates[0]
-    several = f"several that may be the {field}: {file.describe(candidates)}" if candidates else file.describe()
+    several = (
+        f"several arrays that could be the {field}: {file.describe(candidates)}" if candidates else file.describe()
+    )
     raise InputError(field, redact(uri), f"holds {several}", f"say which with `{field}=FILE#NAME`")
 
 
@@ -67,9 +69,9 @@ def _of_right_shape(file: ArrayFile, field: str) -> list[Entry]:
 
 
 def matrix(array: np.ndarray, given: str, field: str, notes: list[str]) -> np.ndarray:
-    """Numbers as [N, width]; further axes of length 1 are dropped, and that is said."""
+    """Numbers as [N, width]; further axes of length 1 are dropped, with a note."""
     if array.dtype.kind not in "fiu":
-        raise InputError(field, redact(given), f"holds {_content(array)}, numbers are needed")
+        raise InputError(field, redact(given), f"holds {_content(array)}, expected numbers")
     found = array.shape
     if array.ndim > 2 and max(found[2:]) == 1:
         array = array.reshape(found[:2])
@@ -79,24 +81,24 @@ def matrix(array: np.ndarray, given: str, field: str, notes: list[str]) -> np.nd
         raise InputError(
             field,
             redact(given),
-            f"has shape {found}, 2 axes are needed: a row per sample",
-            "average over the places of a feature map first" if field == "features" else "",
+            f"has shape {found}, expected 2 axes with one row per sample",
+            "average over the positions of the feature map first" if field == "features" else "",
         )
     if array.ndim < 2:
-        raise InputError(field, redact(given), f"has shape {found}, 2 axes are needed: a row per sample")
+        raise InputError(field, redact(given), f"has shape {found}, expected 2 axes with one row per sample")
     if array.shape != found:
         notes.append(f"{field}: the shape {_sizes(found)} was taken as {_sizes(array.shape)}")
     return array
 
 
 def column(array: np.ndarray, given: str, field: str) -> np.ndarray:
-    """A value per row, [N]; axes of length 1 are dropped."""
+    """One value per row, [N]; axes of length 1 are dropped."""
     if array.ndim > 1 and max(array.shape[1:]) == 1:
         array = array.reshape(len(array))
     if array.ndim != 1:
         one_hot = array.ndim == 2 and field == "labels" and array.dtype.kind in "fiub"
         hint = "one-hot rows become indices by argmax(axis=1)" if one_hot else ""
-        raise InputError(field, redact(given), f"has shape {array.shape}, one value per row is needed", hint)
+        raise InputError(field, redact(given), f"has shape {array.shape}, expected one value per row", hint)
     return array
 
 

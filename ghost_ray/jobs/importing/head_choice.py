@@ -1,4 +1,4 @@
-"""The last linear layer in a file of tensors: by its shape, and by the names it customarily has."""
+"""The last linear layer in a file of tensors, by its shape and its common names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ghost_ray.jobs.importing.readers import ArrayFile, Entry
 from ghost_ray.jobs.importing.workspace import Workspace
 from ghost_ray.rows import Head
 
-# Where several tensors have the shape of the head, the first of these that is there is it.
+# If several tensors have the shape of the head, the first of these names wins.
 _LAYERS = ("head.fc", "heads.head", "head", "fc", "classifier", "linear", "last_linear", "output", "out")
 _BIAS = {"w": "b", "W": "b"}
 _PROOF_ROWS = 512
@@ -31,8 +31,8 @@ def read_head(given: str, classes: int, dimensions: int, workspace: Workspace) -
 
 
 def mismatch(head: Head, features: np.ndarray, logits: np.ndarray) -> str | None:
-    """Why the head is left out: head(features) are not the logits of some rows. None where they are."""
-    # From all over the arrays: rows that are in another order may begin alike.
+    """Why the head is left out: head(features) are not the logits of some rows. None if they are."""
+    # From all over the arrays: rows in another order may start in the same way.
     places = sample_places(len(features), _PROOF_ROWS)
     sample, expected = (np.asarray(array[places], np.float32) for array in (features, logits))
     error = float(np.abs(head.logits(sample) - expected).max())
@@ -77,7 +77,7 @@ def _bias(file: ArrayFile, weight: Entry, classes: int, uri: str) -> Entry | Non
     layer, dot, last = weight.name.rpartition(".")
     bias = file.find(f"{layer}{dot}{_BIAS.get(last, last.replace('weight', 'bias'))}") if last else None
     if bias is not None and _without_ones(bias.shape) != _without_ones((classes,)):
-        problem = f"holds {weight.describe()} and {bias.describe()}, {classes} biases are needed"
+        problem = f"holds {weight.describe()} and {bias.describe()}, expected {classes} biases"
         raise InputError("head", redact(uri), problem)
     return bias
 

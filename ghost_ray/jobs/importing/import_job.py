@@ -52,7 +52,7 @@ class ImportResult(TypedDict):
     classes: int
     dimensions: int
     known: int
-    accuracy: float | None  # None where no row has a label
+    accuracy: float | None  # None if no row has a label
     head: bool
     unknown_store: str | None  # of the rows without a class, where they have a store of their own
     unknown_rows: int | None
@@ -60,7 +60,7 @@ class ImportResult(TypedDict):
 
 
 def run(config: ImportConfig) -> ImportResult:
-    """Import arrays into a store, the rows without a class perhaps into one of their own; returns what was written."""
+    """Import arrays into a store, the rows without a class optionally into another; returns what was written."""
     outputs = [OutputFolder(config.out, overwrite=config.overwrite)]
     if config.unknown_out:
         outputs.append(OutputFolder(config.unknown_out, overwrite=config.overwrite, field="unknown_out"))

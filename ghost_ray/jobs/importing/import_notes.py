@@ -1,4 +1,4 @@
-"""Mistakes that the arrays tell of, from all labels and predictions and a sample of the rows."""
+"""Mistakes that the arrays reveal, from all labels and predictions and a sample of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an import will write, settled and checked: arrays that belong together, labels of the head's classes."""
+"""The checked plan of an import: arrays that belong together, labels of the head's classes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plan:
 
 
 def make_plan(config: ImportConfig, workspace: Workspace) -> Plan:
-    """Open and check everything that was named; InputError says what is wrong with the first thing that is."""
+    """Open and check all inputs; InputError describes the first problem."""
     notes: list[str] = []
     file = open_given(config.features, "features", workspace)
     features = matrix(load(file, config.features, "features"), config.features, "features", notes)
@@ -87,7 +87,7 @@ def _truth(
     workspace: Workspace,
     notes: list[str],
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-    """Labels as they came [N], and both arrays without the ground-truth column where that is how they came."""
+    """Labels as given [N], and both arrays without their ground-truth column, if they have one."""
     beside = [entry for entry in file.entries if means(entry.name, "labels")]
     if config.labels:
         labels_file = open_given(config.labels, "labels", workspace)
@@ -111,9 +111,9 @@ def _truth(
                 redact(config.features),
                 f"column 0 is not the same in both arrays (row {row}: {given[row]} and {other[row]}), so it is not "
                 "the ground truth",
-                "give `labels`, or `unknown` where there are none",
+                "give `labels`, or `unknown` if there are none",
             )
-        notes.append("column 0 is not the same in both arrays: it was taken for a value and not for the ground truth")
+        notes.append("column 0 is not the same in both arrays: it was treated as a value, not as the ground truth")
     elif not config.unknown:
         raise InputError("features", redact(config.features), "column 0 must be the ground truth", "or give `labels`")
     return None, features, logits
@@ -137,7 +137,7 @@ def _kept(config: ImportConfig, labels: np.ndarray, classes: int) -> list[int] |
 def _proven_head(
     config: ImportConfig, features: np.ndarray, logits: np.ndarray, workspace: Workspace, notes: list[str]
 ) -> Head | None:
-    """The linear head, where it gives the logits of a sample of the rows; else the logits are what is kept."""
+    """The linear head, if it gives the logits of a sample of the rows; else the logits are kept."""
     if not config.head:
         return None
     head = read_head(config.head, logits.shape[1], features.shape[1], workspace)
@@ -152,7 +152,7 @@ def _keys(given: str, rows: int, workspace: Workspace) -> pa.Array:
     values = column(load(open_given(given, "keys", workspace), given, "keys"), given, "keys")
     _same_rows(len(values), rows, "keys", given)
     if values.dtype.kind == "f":
-        raise InputError("keys", redact(given), f"holds numbers of type {values.dtype}, names are needed")
+        raise InputError("keys", redact(given), f"holds numbers of type {values.dtype}, expected names")
     keys = pa.array(values.astype(str) if values.dtype.kind in "iuUS" else values, pa.string())
     if keys.null_count:
         row = int(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))[0])

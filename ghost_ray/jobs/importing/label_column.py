@@ -44,16 +44,14 @@ def read_labels(values: np.ndarray, classes: int, names: list[str] | None, *, fi
         known = index[index != UNKNOWN]
         from_one = known.min() == 1 and known.max() == classes
         hint = f"they run from 1 to {classes}: subtract 1" if from_one else ""
-        problem = f"row {bad[0]} has label {index[bad[0]]}, allowed are −1…{classes - 1}"
+        problem = f"row {bad[0]} has label {index[bad[0]]}, allowed: −1…{classes - 1}"
         raise InputError(field, redact(given), problem, hint)
     return Labels(index.astype(np.int32), names)
 
 
 def _whole(values: np.ndarray, field: str, given: str) -> np.ndarray:
     if values.dtype.kind not in "fiu":
-        raise InputError(
-            field, redact(given), f"holds values of type {values.dtype}, class indices or names are needed"
-        )
+        raise InputError(field, redact(given), f"holds values of type {values.dtype}, expected class indices or names")
     whole = np.rint(values)
     bad = np.flatnonzero(~(np.isfinite(values) & (whole == values)))
     if len(bad):
@@ -78,7 +76,7 @@ def _from_text(values: np.ndarray, classes: int, names: list[str] | None, field:
         sorted(set(found) - {str(UNKNOWN)}),
         redact(given),
         field=field,
-        hint="`class_names=FILE` with the names of all classes, a line each, in the order of the logits",
+        hint="`class_names=FILE` with the names of all classes, one per line, in the order of the logits",
     )
     matched = match_labels(raw, classes, table)
     index = {**matched.index, str(UNKNOWN): UNKNOWN}

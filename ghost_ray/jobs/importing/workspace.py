@@ -1,4 +1,4 @@
-"""Arrays larger than memory: mapped where they lie, or where a copy of them was put."""
+"""Arrays larger than memory: mapped in place, or as a local copy."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Workspace:
     def map(
         self, path: str, dtype: np.dtype, shape: tuple[int, ...], offset: int = 0, *, fortran: bool = False
     ) -> np.ndarray:
-        """The array that begins at ``offset`` of a local file; ValueError where the file is too short for it."""
+        """The array that begins at ``offset`` of a local file; ValueError if the file is too short for it."""
         needed = offset + int(np.prod(shape, dtype=object)) * dtype.itemsize
         size = os.path.getsize(path)
         if needed > size:
-            raise ValueError(f"is cut short: {size:,} bytes where its header promises {needed:,}")
+            raise ValueError(f"is truncated: {size:,} bytes, its header says {needed:,}")
         if needed == offset:
             return np.empty(shape, dtype)
         if path not in self._maps:
@@ -79,7 +79,7 @@ class Workspace:
 
 @contextlib.contextmanager
 def _told_as_failure(path: str) -> Iterator[None]:
-    """A disk that is full is nothing that the input did."""
+    """A full disk is not the fault of the input."""
     try:
         yield
     except OSError as error:

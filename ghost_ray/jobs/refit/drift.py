@@ -20,7 +20,7 @@ def drift(
     previous: VersionManifest | None,
     previous_model: Model | None,
 ) -> dict[str, Any]:
-    """The content of ``drift.json``; pairs are [before, now], None where there is nothing to name."""
+    """The content of ``drift.json``; pairs are [before, now], None if there is nothing to name."""
     before: Summary = previous.summary if previous else {}
     sets = [*(before.get("auoscr") or {}), *(summary.get("auoscr") or {})]
     names, names_before = _fitted_classes(model), _fitted_classes(previous_model)
@@ -44,8 +44,8 @@ def drift(
 def mean_shift(before: Model, now: Model) -> dict[str, Any] | None:
     """How far the classes' means moved: by class, the mean over the dimensions of |new − old| in units of old σ.
 
-    Constant dimensions do not count. None where the two have different classes or dimensions. After a change of
-    weights the axes themselves may have turned: a large shift then says only that.
+    Constant dimensions do not count. None if the two have different classes or dimensions. After a change of weights
+    the axes themselves may differ, and a large shift may mean only that.
     """
     old, new = before.gaussians, now.gaussians
     if old.mean.shape != new.mean.shape:

@@ -12,7 +12,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Gate:
-    """One question put to a version, and the answer."""
+    """One check of a version, and its result."""
 
     name: str
     value: float | None  # None: could not be measured
@@ -21,7 +21,7 @@ class Gate:
 
     @property
     def passed(self) -> bool:
-        """What could not be measured does not pass."""
+        """A value that could not be measured does not pass."""
         return self.value is not None and self.value <= self.limit + _ROUNDING
 
     def answered(self) -> AnsweredGate:
@@ -41,11 +41,11 @@ def evaluate_gates(limits: GatesSection, new: Summary, old: Summary | None) -> l
     Parameters
     ----------
     limits : GatesSection
-        A limit of None is not asked.
+        A limit of None is not checked.
     new, old : Summary
-        Summaries of the version and of the current one (None where there is none): ``accuracy``, ``accuracy_on``,
+        Summaries of the version and of the current one (None if there is none): ``accuracy``, ``accuracy_on``,
         ``rejected_fraction``, ``auoscr`` by unknown set, ``classes_without_gaussian``, and ``threshold_problem``
-        where no threshold could be chosen. What only one of the two has cannot be compared, and is not.
+        where no threshold could be chosen. Figures that only one of the two has are not compared.
     """
     gates: list[Gate] = []
     if limits.max_rejected_fraction is not None:
@@ -74,7 +74,7 @@ def evaluate_gates(limits: GatesSection, new: Summary, old: Summary | None) -> l
 
 def _rejected(value: float | None, limit: float) -> Gate:
     if value is None:
-        text = "no normality test could be made"
+        text = "no normality test could be run"
     else:
         text = f"normality rejected in {value:.2%} of the tests, {limit:.2%} allowed"
     return Gate("max_rejected_fraction", value, limit, text)

@@ -1,7 +1,7 @@
-"""Data that only grew: what is new is extracted, and joined with the store of the version before.
+"""Data to which images were only added: the new images are extracted, and merged with the previous store.
 
-Beside every training store lies a list of the images it was made from, each with its place, size and label. Where
-all of them are in the new data just the same, their embeddings still hold.
+Beside every training store is a list of its images, each with its place, size and label. If all of them are unchanged
+in the new data, their embeddings are still valid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FACTS = ["key", "file", "start", "size", "label"]
 
 
 def extract_growing(config: ExtractConfig, base: str | None, require: Callable[[Plan], None] | None = None) -> None:
-    """Extract ``config.out``, from the store ``base`` and what is new since, where that gives the same rows.
+    """Extract ``config.out``, from the store ``base`` and the new images if that gives the same rows.
 
     ``require`` may refuse the plan before anything is extracted.
     """
@@ -54,7 +54,7 @@ def extract_growing(config: ExtractConfig, base: str | None, require: Callable[[
 
 
 def grown_from(store: Store) -> tuple[str, Store] | None:
-    """The name of the store that ``store`` grew from and the store of what was new; None where it is of one piece."""
+    """The name of the store that ``store`` grew from and the store of new images; None if it was extracted at once."""
     base = (store.manifest.model_extra or {}).get("grown_from")
     if not isinstance(base, str):
         return None
@@ -63,12 +63,12 @@ def grown_from(store: Store) -> tuple[str, Store] | None:
 
 
 def _place_of_new(store: str, base: str) -> str:
-    # Named after the base as well: what is new depends on what was there.
+    # Named after the base as well: which images are new depends on it.
     return beside(store, f".since-{base}")
 
 
 def _fitting(base: str, config: ExtractConfig, plan: Plan, items: pa.Table) -> Store | None:
-    """The old store, if every one of its rows would come out the same today and there are new ones."""
+    """The old store, if all of its rows would still be the same and there are new ones."""
     try:
         store = Store.open(base)
         filesystem, path = resolve(beside(base, LISTING))
@@ -104,7 +104,7 @@ def _join_stores(config: ExtractConfig, old: Store, new: Store) -> None:
     with OutputFolder(config.out, overwrite=True) as output:
         with workers(config):
             written = arrange(files, output.staging, row_schema(new.dimensions), new.classes)
-        # Images that failed before were tried again, so the new failures are all there are.
+        # Images that failed before were retried, so the new failures are complete.
         filesystem, path = resolve(join(new.uri, FAILURES))
         write_failures(output.staging, pq.read_table(path, filesystem=filesystem))
         write_head(output.staging, head)

@@ -1,4 +1,4 @@
-"""What a version is made from, as digests: the weights, every data set, the settings and the software."""
+"""Digests of the inputs of a version: the weights, every data set, the settings and the software."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Inputs:
 
     @property
     def parts(self) -> dict[str, str]:
-        """Each part under the name people are told it by."""
+        """Each part under the name that messages use."""
         return {**self._compared, "software": ", ".join(f"{name} {version}" for name, version in self.software.items())}
 
     @property
@@ -51,7 +51,7 @@ class Inputs:
 
     @property
     def fingerprint(self) -> str:
-        """One digest of all parts but the software, which is compared and not hashed."""
+        """One digest of all parts except the software, which is compared and not hashed."""
         return digest(self._compared)
 
     def changed_since(self, version: VersionManifest) -> list[str]:
@@ -63,7 +63,7 @@ class Inputs:
         return changed if self.same_software(version.versions) else [*changed, "software"]
 
     def same_software(self, versions: dict[str, str]) -> bool:
-        """Whether a result of these versions of the libraries still holds."""
+        """Whether a result of these versions of the libraries is still valid."""
         return same_libraries(self.software, versions, self.strict)
 
     def store_stem(self, role: str, network: NetworkSection) -> str:
@@ -101,7 +101,7 @@ def read_inputs(config: RefitConfig) -> Inputs:
             data[role] = data_digest(section, listings[role])
     if config.fit.restrict:
         with named(FIT):
-            # What the head is narrowed to, for every store, are the classes that the fit has images of.
+            # In every store, the head is narrowed to the classes that the fit has images of.
             kept = [labels_digest(config.fit, listings[FIT], work), classes_digest(config.fit.classes)]
         data |= {role: digest([found, kept]) for role, found in data.items() if role != FIT}
     settings = {

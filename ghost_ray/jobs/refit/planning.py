@@ -1,4 +1,4 @@
-"""What of a version must be computed, and why: said before it begins, and all that a refit with ``plan`` does."""
+"""What must be computed for a version, and why: printed before the work, and all that ``plan`` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NETWORK = ("weights", "settings", "software", "results")
 
 
 def choose_stores(config: RefitConfig, inputs: Inputs) -> dict[str, str]:
-    """For each role the name of the store to use: a finished one that still holds, else the one to be made."""
+    """For each role the name of the store to use: a finished valid one, else the one to be made."""
     present = folders_in(join(config.registry, STORES))
     return {role: _chosen(config, inputs, role, present) for role in data_sections(config)}
 
@@ -35,7 +35,7 @@ def _chosen(config: RefitConfig, inputs: Inputs, role: str, present: list[str]) 
 
 
 def usable_store(place: str) -> Store | None:
-    """A finished store whose files have the sizes they had; None where there is none."""
+    """A finished store whose files have the sizes they had; None if there is none."""
     if kind_of(join(place, MANIFEST)) != "file":
         return None
     try:
@@ -52,7 +52,7 @@ def steps(config: RefitConfig, inputs: Inputs, changed: list[str], previous: Ver
             found.append({"what": f"store.{role}", "action": "use", "why": "weights, data and options are the same"})
             continue
         parts = [part for part in changed if part in (*_NETWORK, f"data.{role}")]
-        why = _why(parts, previous) if parts or previous is None else "its store is not there, or damaged"
+        why = _why(parts, previous) if parts or previous is None else "its store is missing or damaged"
         if parts == [f"data.{role}"]:
             why += "; only new images are extracted if the data only grew"
         found.append({"what": f"store.{role}", "action": "compute", "why": why})
@@ -67,7 +67,7 @@ def steps(config: RefitConfig, inputs: Inputs, changed: list[str], previous: Ver
 
 
 def stage_keys(config: RefitConfig, stores: dict[str, str]) -> dict[str, str]:
-    """What decides over each result of a version: the stores by name, the settings, and the version of its code."""
+    """The inputs of each result of a version: the stores by name, the settings, and the version of its code."""
     chosen_on = None if config.accept_known is None else stores[KNOWN]
     keys = {
         "model": [stores[FIT], RESULT_VERSIONS["model"], config.accept_known, chosen_on],
@@ -79,7 +79,7 @@ def stage_keys(config: RefitConfig, stores: dict[str, str]) -> dict[str, str]:
 
 
 def reusable(root: str, keys: dict[str, str], previous: VersionManifest | None) -> list[str]:
-    """The results of the previous version that still hold, if it is sound."""
+    """The results of the previous version that are still valid, if it is intact."""
     kept = [] if previous is None else [stage for stage, key in keys.items() if previous.stages.get(stage) == key]
     return [] if previous is None or not kept or registry.damages_of(root, previous.version) else kept
 
@@ -91,7 +91,7 @@ def _why(changed: list[str], previous: VersionManifest | None) -> str:
 
 
 def changes(root: str, inputs: Inputs) -> list[str]:
-    """What differs from the current version: parts of its inputs, and ``damage`` where its files are not sound."""
+    """What differs from the current version: parts of its inputs, and ``damage`` if its files are damaged."""
     pointer = registry.current(root)
     if pointer is None:
         return list(inputs.parts)

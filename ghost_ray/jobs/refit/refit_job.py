@@ -1,4 +1,4 @@
-"""The refit itself: compare, make a version, ask the gates, move the pointer."""
+"""The refit itself: compare, make a version, check the gates, move the pointer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ghost_ray.registry import Pointer, VersionManifest
 from ghost_ray.registry.operations import remove_old
 from ghost_ray.registry.verifying import STORES
 
-# Of two that start at the same moment, the second looks again for so long: the first may have nothing to do.
+# If two start at the same time, the second waits this long: the first may have nothing to do.
 _LOCK_SECONDS = 5.0
 
 
@@ -37,9 +37,9 @@ def run(config: RefitConfig) -> RefitResult:
     Raises
     ------
     GateFailed
-        Where a version was made and a gate refused it; the current one stays.
+        If a version was made and a gate refused it; the current one stays.
     Busy
-        Where another refit is at work on the same registry.
+        If another refit is working on the same registry.
     """
     require_lasting(config.registry, "registry")
     log = Log()
@@ -52,7 +52,7 @@ def run(config: RefitConfig) -> RefitResult:
         result = _run(config, log, attempt)
     except BaseException as error:
         outcome = outcome_of(error)
-        with contextlib.suppress(OSError):  # what went wrong first is what the user is told
+        with contextlib.suppress(OSError):  # the user is told the first error
             attempt.end(outcome, reason=reason_of(error))
         log.line(outcome, reason=error)
         raise
@@ -63,7 +63,7 @@ def run(config: RefitConfig) -> RefitResult:
 
 
 def _ended(result: RefitResult) -> registry.Outcome:
-    assert result["outcome"] != "planned"  # that is no attempt
+    assert result["outcome"] != "planned"  # this does not count as an attempt
     return result["outcome"]
 
 
@@ -77,7 +77,7 @@ def _planned(config: RefitConfig) -> RefitResult:
         changed = changes(config.registry, inputs)
         serving = reference(config.registry, registry.current(config.registry))
         todo = [] if made else steps(config, inputs, changed, serving)
-    again = f"{made.version} was made from these inputs and the gates are asked again" if made else ""
+    again = f"{made.version} was made from these inputs; its gates are checked again" if made else ""
     return {
         "outcome": "planned",
         "version": made.version if made else registry.new_id(config.registry, inputs.fingerprint),
@@ -98,7 +98,7 @@ def _run(config: RefitConfig, log: Log, attempt: registry.Attempt) -> RefitResul
         return settled
     with registry.hold(root, "refit", wait=_LOCK_SECONDS, job=log.job) as lock:
         with reaching(root, "registry"):
-            # Another refit may have ended between the look before and the lock.
+            # Another refit may have ended between the first check and the lock.
             settled = _settled(config, inputs)
             if settled:
                 return settled
@@ -145,7 +145,7 @@ def _settled(config: RefitConfig, inputs: Inputs) -> RefitResult | None:
         return None
     reason = (
         f"the version of these weights, data and settings, {rolled_back}, was rolled back; {pointer.version} stays "
-        f"current until somebody promotes {rolled_back}"
+        f"current until someone promotes {rolled_back}"
     )
     return {"outcome": "held", "version": pointer.version, "reason": reason}
 
@@ -157,7 +157,7 @@ def _holds(root: str, version: str, inputs: Inputs) -> bool:
 
 
 def _made_before(root: str, inputs: Inputs) -> VersionManifest | None:
-    """The newest sound version made from these very inputs, or None."""
+    """The newest intact version made from exactly these inputs, or None."""
     for version in reversed(registry.version_ids(root)):
         if version.endswith(inputs.fingerprint[:12]):
             manifest = registry.readable_version(root, version)
@@ -167,7 +167,7 @@ def _made_before(root: str, inputs: Inputs) -> VersionManifest | None:
 
 
 def _promotion(config: RefitConfig, made: VersionManifest, pointer: Pointer | None) -> Pointer:
-    """The pointer moved to the new version, if the gates let it pass against what is current at this very moment."""
+    """Move the pointer to the new version, if the gates pass against the version that is current now."""
     gates = ask(config, made.summary, reference(config.registry, pointer))
     refused = [gate["text"] for gate in gates if not gate["passed"]]
     if refused:

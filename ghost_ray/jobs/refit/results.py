@@ -1,4 +1,4 @@
-"""What a refit returns, and its last line on stdout: one JSON object, for whoever scheduled it."""
+"""What a refit returns, and its last line on stdout: one JSON object, for the scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Step(TypedDict):
 
 
 class RefitResult(TypedDict):
-    """What ``refit`` returns; the last five where it came that far."""
+    """What ``refit`` returns; the last five only if it got that far."""
 
     outcome: Outcome | Literal["planned"]
     version: str | None
@@ -33,7 +33,7 @@ class RefitResult(TypedDict):
 
 
 class Answer(TypedDict):
-    """How a refit ended, in one JSON line; the fields of its result stand beside these."""
+    """How a refit ended, in one JSON line; the fields of its result are included."""
 
     outcome: str
     version: str | None
@@ -53,7 +53,7 @@ _TODO = {
     "stopped": "run the same command again: it resumes",
 }
 _AGAIN = "run the same command again: it resumes"
-_CHANGE = "change what the reason names; running it again without that will end the same way"
+_CHANGE = "change what the reason names; without a change, the next run ends in the same way"
 
 
 def outcome_of(error: BaseException) -> Outcome:

@@ -1,6 +1,6 @@
 """The jobs a version is made by, run one after the other into the folder that becomes the version.
 
-Every job's result is whole or absent, so a refit killed anywhere finds what was finished and resumes after it.
+Every job's result is complete or absent, so a killed refit resumes after the finished jobs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stages:
             self._audit()
             self._evaluate()
         except InputError as error:
-            # The stores are of this refit's own making: what is wrong with them is the network or the images.
+            # This refit made the stores itself: an error in them comes from the network or the images.
             raise GateFailed(f"no version can be made: {error}") from None
         unusable = self._choose_threshold()
         summary = self._summary()
@@ -85,7 +85,7 @@ class Stages:
             raise JobFailed(f"weights or data of {redact(place)} changed while the refit ran — run it again")
 
     def _is_sound(self, place: str, role: str) -> bool:
-        """Whether a finished store can be used: every byte is compared, and one that is not sound is removed."""
+        """Whether a finished store can be used: every byte is compared, and a damaged store is removed."""
         if not _is_done(place):
             return False
         store = usable_store(place)
@@ -119,7 +119,7 @@ class Stages:
         return join(self._config.registry, STORES, before.stores[role])
 
     def _is_there(self, stage: str) -> bool:
-        """Whether a result was made before a kill, or can be taken over from the previous version."""
+        """Whether a result was finished before a kill, or can be copied from the previous version."""
         place = join(self._folder, stage)
         if _is_done(place) or stage not in self._kept or self._previous is None:
             return _is_done(place)
@@ -179,7 +179,7 @@ class Stages:
                 run(EvaluateConfig(out=place, overwrite=True, **stores, **options))
 
     def _choose_threshold(self) -> str | None:
-        """Store the threshold that keeps the share of knowns asked for; says why where there is none."""
+        """Store the threshold that keeps the requested share of knowns; returns why if there is none."""
         place = join(self._folder, "model")
         if self._config.accept_known is None or kind_of(join(place, THRESHOLDS)) == "file":
             return None

@@ -1,4 +1,4 @@
-"""Making a version: the stages, the drift, the gates' answers, the page; whole or not at all."""
+"""Making a version: the stages, the drift, the results of the gates, the page; complete or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reference(root: str, pointer: Pointer | None) -> VersionManifest | None:
 def make_version(
     config: RefitConfig, inputs: Inputs, changed: list[str], log: Log, lock: registry.Lock
 ) -> VersionManifest:
-    """Make and publish the version ``log.version``; a refit killed on the way resumes after what was finished."""
+    """Make and publish the version ``log.version``; a killed refit resumes after the finished stages."""
     from ghost_ray.cluster import named_cluster
 
     root = config.registry
@@ -63,7 +63,7 @@ def make_version(
         )
         write_manifest(output.staging, manifest)
         _write_report(output.staging, log)
-        # Once more: the page is drawn from the manifest, and is a file that the manifest answers for.
+        # Once more: the page is drawn from the manifest, and the manifest lists the page.
         manifest = write_manifest(output.staging, manifest)
         lock.check()
         _require_free(root, log.version)
@@ -80,7 +80,7 @@ def _require_free(root: str, version: str) -> None:
 def _model_of(root: str, version: VersionManifest | None) -> Model | None:
     if version is None:
         return None
-    with contextlib.suppress(InputError):  # a damaged version is one to heal, not to measure against
+    with contextlib.suppress(InputError):  # a damaged version is replaced, not compared with
         return Model.open(join(registry.version_folder(root, version.version), "model"))
     return None
 
@@ -99,5 +99,5 @@ def _write_report(folder: str, log: Log) -> None:
         try:
             page = join(folder, "report.html")
             run(ReportConfig(folders=(folder,), out=page, title=f"GHOST {log.version}", plots=False))
-        except Exception as error:  # a page that cannot be drawn is no reason to keep a good version back
+        except Exception as error:  # an error in the page must not block a good version
             log.line("no_report", reason=error)

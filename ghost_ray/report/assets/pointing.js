@@ -29,7 +29,7 @@ const pointing = (() => {
       : series.kind === "bar" ? [-0.5, 0.5].map((half) => series.x[i] + half * barStep(series)) : null;
     const across = ends ? ends.sort((a, b) => (x.one_minus ? b - a : a - b)).map((end) => format(x, end)).join(" to ") : format(x, series.x[i]);
     const lines = [`${y.title}: ${format(y, series.y[i])}`];
-    // A position in a sorted list says nothing: the label does.
+    // A position in a sorted list has no meaning: show the label.
     if (!x.ordinal) lines.unshift(`${x.title}: ${across}`);
     return [series.labels ? series.labels[i] : series.name, ...lines];
   };

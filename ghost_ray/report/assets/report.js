@@ -27,7 +27,7 @@
     if (chart.spec.series.length > 1 && !chart.spec.horizontal && !element.closest(".panel, .small")) element.after(Chart.legend([chart]));
   }
 
-  // What is in sight first, a few at a time, so that the page can be read and scrolled from the first moment.
+  // Visible charts first, a few at a time, so that the page can be read and scrolled at once.
   const distance = (element) => {
     if (element.closest(".away")) return Infinity;
     const box = element.getBoundingClientRect();

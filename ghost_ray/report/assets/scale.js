@@ -1,5 +1,5 @@
 "use strict";
-// Numbers, texts and scales of charts: everything about where a value stands and how it is written.
+// Numbers, texts and scales of charts: where a value is drawn and how it is written.
 const Scale = (() => {
   const FONT = 12;
   const ruler = document.createElement("canvas").getContext("2d");

@@ -10,11 +10,11 @@ from ghost_ray.report.study.glance import AUOSCR
 from ghost_ray.report.study.lookup import GHOST, Cells, network_title, title_of
 from ghost_ray.scorers import is_rival
 
-_MOST_METHODS = len(COLOURS)  # points have no dashes to tell them apart by
+_MOST_METHODS = len(COLOURS)  # points have no dashes to distinguish them
 
 
 def study_charts(cells: Cells) -> Grid | None:
-    """Both charts; None where there is nothing to draw."""
+    """Both charts; None if there is nothing to draw."""
     charts = [chart for chart in (_audit_and_gain(cells), _accuracy_and_auoscr(cells)) if chart is not None]
     return Grid("study-networks", "Networks side by side", charts) if charts else None
 
@@ -74,10 +74,10 @@ def _audit_and_gain(cells: Cells) -> Chart | None:
     said = "; ".join(f"{name}: {percent(rate)} rejected, gain {signed(gain)}" for name, rate, gain in points)
     return Chart(
         id="study-audit-gain",
-        title="Does the audit tell where GHOST gains?",
-        caption="A point per network: the share of normality tests that reject, and GHOST’s mean AUOSCR minus the best "
-        "rival’s. The paper’s argument for the audit is that the gain is smaller where more is rejected. Its networks "
-        "are drawn from its printed numbers; its audits state neither n, nor the split, nor the family.",
+        title="Does the audit predict where GHOST gains?",
+        caption="One point per network: the share of normality tests that reject, and GHOST’s mean AUOSCR minus the "
+        "best rival’s. The paper’s argument for the audit is that the gain is smaller where more is rejected. Its "
+        "networks are drawn from its printed numbers; its audits state neither n, nor the split, nor the family.",
         says=f"{said}.",
         x=Axis("tests that reject normality", percent=True),
         y=Axis("AUOSCR, GHOST − best rival"),
@@ -106,7 +106,7 @@ def _accuracy_and_auoscr(cells: Cells) -> Chart | None:
     if not series:
         return None
     hidden = len(cells.methods([n["name"] for n in networks])) - len(methods)
-    left_out = f" {plural(hidden, 'method')} more can be read in the tables." if hidden else ""
+    left_out = f" The tables show {plural(hidden, 'more method')}." if hidden else ""
     said = [
         f"{network_title(n)}: accuracy {percent(n['closed_set_accuracy'], 1)}, "
         f"{title_of(methods[0])} {decimal(cells.mean(n['name'], methods[0], AUOSCR))}"
@@ -115,8 +115,8 @@ def _accuracy_and_auoscr(cells: Cells) -> Chart | None:
     return Chart(
         id="study-accuracy",
         title="Does a better classifier reject better?",
-        caption="A point per network and method: mean AUOSCR over the network’s unknown sets, which cannot exceed its "
-        f"closed-set accuracy. Points of one network stand above each other.{left_out}",
+        caption="One point per network and method: mean AUOSCR over the network’s unknown sets, which cannot exceed "
+        f"its closed-set accuracy. Points of one network are above each other.{left_out}",
         says="; ".join(said) + ".",
         x=Axis("closed-set accuracy", percent=True),
         y=Axis("mean AUOSCR"),

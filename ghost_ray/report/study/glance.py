@@ -1,4 +1,4 @@
-"""Networks × sets at a glance: who leads, by how much, and whether that is more than chance."""
+"""Networks × sets at a glance: who leads, by how much, and whether that is significant."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def verdict(cells: Cells) -> str:
     cases = plural(len(found), "case")
     text = f"{counted.capitalize()}: GHOST has a higher AUOSCR than every rival in {ahead} of {cases}"
     if any(duel.proven is not None for duel in found):
-        text += f"; paired tests call its lead over the best rival more than chance in {sure}"
+        text += f"; paired tests find its lead over the best rival significant in {sure}"
         text += f", and its deficit in {lost}" if lost else ""
     best = _best_network(cells)
     if best is not None:
@@ -116,7 +116,7 @@ def _spread(shares: list[float], digits: int) -> str:
 
 
 def glance_table(cells: Cells) -> Table | None:
-    """A row per network, a column per unknown set."""
+    """One row per network, one column per unknown set."""
     found = {(duel.network, duel.unknown): duel for duel in duels(cells)}
     if not found:
         return None
@@ -130,8 +130,8 @@ def glance_table(cells: Cells) -> Table | None:
         id="study-glance",
         title="Who leads",
         caption="The method with the highest AUOSCR among GHOST and its rivals; GHOST’s AUOSCR minus that of the best "
-        f"rival; and whether a paired test over {study['draws']} draws, after Bonferroni’s correction, calls that "
-        "difference more than chance.",
+        f"rival; and whether a paired test over {study['draws']} draws, after Bonferroni’s correction, finds that "
+        "difference significant.",
         columns=["Network", *map(unknown_title, sets)],
         rows=rows,
     )

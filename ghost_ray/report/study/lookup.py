@@ -1,4 +1,4 @@
-"""Finding one's way in a study's results: cells by place, titles as papers write them."""
+"""Access to a study's results: cells by place, titles as papers write them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[str, str, str, str]  # network, unknown set or group, method, metr
 
 
 class Cells:
-    """The values of a study by place; those of groups stand under ``NAME (mean)``."""
+    """The values of a study by place; those of groups are under ``NAME (mean)``."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -47,7 +47,7 @@ class Cells:
         return [name for name in named if name in present]
 
     def mean(self, network: str, method: str, metric: str) -> float | None:
-        """The plain mean over the network's unknown sets; None where one has no value."""
+        """The plain mean over the network's unknown sets; None if one has no value."""
         sets = [name for name in self.study["unknowns"] if (network, name, method) in self._places]
         values = [self.value(network, name, method, metric) for name in sets]
         known = [value for value in values if value is not None]

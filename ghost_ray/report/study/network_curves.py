@@ -1,7 +1,7 @@
 """The curves of one network: the paper's teaser figure, ROC and unfairness on logarithmic axes, μ and σ of the CCR.
 
-They are computed from the scores of each evaluation, at false positive rates down to what the number of unknowns
-resolves, so that nothing is lost by thinning.
+They are computed from the scores of each evaluation, at false positive rates down to the resolution of the number of
+unknowns, so that nothing is lost by thinning.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NetworkScores:
         return None if name is None else join(self._folder, name)
 
     def of(self, method: str, unknown: str) -> OpenSetScores | None:
-        """One method on the knowns and one set; None where its scores are not there."""
+        """One method on the knowns and one set; None if its scores are not there."""
         folder = self.evaluation(method, unknown)
         if folder is None:
             return None
@@ -113,7 +113,7 @@ def network_blocks(cells: Cells, network: NetworkFindings, scores: NetworkScores
             rows += [_row(unknown, one) for one in curves]
     if not rows:
         return []
-    # In tabs of their own: the charts of a panel share one legend.
+    # In separate tabs: the charts of a panel share one legend.
     intro = "One tab per unknown set. Drag to zoom, double-click to reset, click a name to hide its curve."
     tabs = [
         Tabs(f"{identity}-curves", "OSCR", intro, areas),
@@ -123,7 +123,7 @@ def network_blocks(cells: Cells, network: NetworkFindings, scores: NetworkScores
         id=f"{identity}-ccr",
         title="CCR of the classes at several false positive rates",
         caption="μ ± σ over the classes of the share of their knowns that are classified correctly and accepted, under "
-        "one threshold for all classes. – stands where there are too few unknowns for the rate.",
+        "one threshold for all classes. – means that there are too few unknowns for the rate.",
         columns=["Unknowns", "Method", *(f"FPR {percent(rate, 1 if rate < 0.01 else 0)}" for rate in _RATES)],
         rows=rows,
     )
@@ -217,7 +217,7 @@ def _roc_and_v(curves: list[Curves], methods: list[str], where: str, lowest: flo
         Chart(
             id=f"{prefix}-roc-log",
             title="ROC, logarithmic",
-            caption="Accepted knowns, right or wrong, over accepted unknowns.",
+            caption="Accepted knowns, correctly classified or not, over accepted unknowns.",
             says=f"{where}: where {at} are accepted, {title_of(first.method)} accepts "
             f"{percent(first.accepted(lowest), 1)} of the knowns.",
             x=axis,
@@ -231,7 +231,7 @@ def _roc_and_v(curves: list[Curves], methods: list[str], where: str, lowest: flo
                 id=f"{prefix}-v-log",
                 title="Unfairness between classes, logarithmic",
                 caption="V, the standard deviation over the mean of the classes’ CCR; lower is fairer.",
-                says=f"{where}: where all is accepted, V is {decimal(float(np.asarray(v[0].y)[-1]))}.",
+                says=f"{where}: where everything is accepted, V is {decimal(float(np.asarray(v[0].y)[-1]))}.",
                 x=axis,
                 y=Axis("V of the CCR over classes"),
                 series=v,

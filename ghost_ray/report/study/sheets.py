@@ -1,7 +1,7 @@
 """The tables of a study as sheets of text, before they are set in Markdown or LaTeX.
 
-Layouts are the paper's: Table 1 has networks side by side and three metrics a cell, Table 5 the same with all methods
-and a panel per network, Table 6 panels of V and F@C95, Table 4 mean, standard deviation and p-value of each set.
+Layouts are the paper's: Table 1 has networks side by side and three metrics per cell, Table 5 the same with all methods
+and one panel per network, Table 6 panels of V and F@C95, Table 4 mean, standard deviation and p-value of each set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Text:
-    """A number as shown, with the direction in which it gets better where several stand in a cell."""
+    """A number as shown, with the direction in which it gets better if a cell has several."""
 
     text: str
     bold: bool = False
@@ -40,14 +40,14 @@ class Panel:
     columns: Sequence[str]
     rows: Sequence[tuple[Sequence[str], Sequence[Box]]]
     groups: Sequence[tuple[str, int]] = ()
-    legend: Sequence[Metric] = ()  # what stands in each cell
+    legend: Sequence[Metric] = ()  # the metrics in each cell
     block: int = 0  # rows that belong together, with a line after them
     network: str = ""  # the one that it is about, where it is about one
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table of the paper's kind; ``pairs``: panels stand two beside each other."""
+    """One table of the paper's kind; ``pairs``: panels are shown in pairs side by side."""
 
     name: str
     title: str
@@ -97,7 +97,7 @@ def overall(cells: Cells) -> Sheet:
 
 
 def every_method(cells: Cells) -> Sheet:
-    """Table 5: all methods, a panel per network."""
+    """Table 5: all methods, one panel per network."""
     panels = []
     for network in cells.study["networks"]:
         methods = cells.methods([network["name"]])
@@ -244,7 +244,7 @@ def _panel(
 def _marked(
     cells: Cells, network: str, unknown: str, methods: Sequence[str], shown: Sequence[Metric]
 ) -> list[list[Text]]:
-    """A box per method; values that look the same as the best are all bold, as in the paper."""
+    """One box per method; values that look the same as the best are all bold, as in the paper."""
     boxes: list[list[Text]] = [[] for _ in methods]
     for metric in shown:
         values = [cells.value(network, unknown, method, metric.field) for method in methods]

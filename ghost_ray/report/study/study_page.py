@@ -147,15 +147,15 @@ def _cost_table(place: str, network: NetworkFindings, identity: str) -> Table | 
     return Table(
         id=f"{identity}-costs",
         title="What each method costs",
-        caption="Seconds in the method’s own code, added up over the workers, without the reading of the rows that all "
-        "share; megabytes of what the fit keeps and whoever scores has to hold, and of the files of scores.",
+        caption="Seconds in the method’s own code, summed over the workers, without reading the rows, which all "
+        "methods share. Megabytes of the fitted state, which scoring holds in memory, and of the score files.",
         columns=["Method", "Fit, seconds", "Score, seconds", "Fit, MB", "Scores, MB"],
         rows=rows,
     )
 
 
 def _tables(study: Study, network: str) -> list[Table]:
-    """The tables of one network, or those that are of none alone."""
+    """The tables of one network, or those of several networks."""
     return [
         _table(sheet, panel, place)
         for sheet in sheets(study)

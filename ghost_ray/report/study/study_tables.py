@@ -64,7 +64,7 @@ def latex(sheet: Sheet) -> str:
         width = r".48\linewidth" if sheet.pairs else r"\linewidth"
         box = [rf"\resizebox{{{width}}}{{!}}{{", *_tabular(panel), "}"]
         if not single:
-            # Panels of a pair stand beside each other; others below.
+            # Panels of a pair are side by side; others below each other.
             end = r"}\quad" if sheet.pairs and place % 2 == 0 else "}\n"
             box = [rf"\subfloat[{escape(panel.title)}]{{", *box, end]
         lines += box

@@ -224,7 +224,7 @@ class TestOptions:
         every = make(tmp_path / "test", folder, restrict_like=narrowed)
         with pytest.raises(InputError, match="class 0 of the whole head, which was not kept"):
             run(every)
-        with pytest.raises(ValueError, match="exclude each other"):
+        with pytest.raises(ValueError, match="cannot be used together"):
             make(tmp_path / "test", folder, restrict=True, restrict_like=narrowed)
 
 
@@ -320,7 +320,7 @@ class TestRefusedBeforeRay:
     def test_an_unfinished_run_of_another_version(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / ".store.partial" / "checkpoint").mkdir(parents=True)
         (tmp_path / ".store.partial" / "settings.json").write_text('{"model": "support.networks:small"}')
-        assert "unfinished run of another version" in self.refused(tmp_path, folder)
+        assert "unfinished run of another ghost_ray version" in self.refused(tmp_path, folder)
 
     def test_no_such_data(self, tmp_path: Path) -> None:
         assert "does not exist" in self.refused(tmp_path, tmp_path / "nothing")
@@ -331,7 +331,7 @@ class TestRefusedBeforeRay:
     def test_existing_result(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "store").mkdir()
         (tmp_path / "store" / "mine.txt").write_text("keep me")
-        assert "no finished ghost_ray result" in self.refused(tmp_path, folder)
+        assert "is not a finished ghost_ray result" in self.refused(tmp_path, folder)
 
 
 class TestGoingOn:

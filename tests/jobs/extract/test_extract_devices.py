@@ -22,7 +22,7 @@ from ghost_ray.store import Store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 WHITE = "cat/white.png"
-REFUSED = "exit 1 in one line with the cause; what is done is kept"
+REFUSED = "exit 1 in one line with the cause; finished work is kept"
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_every_device_broken(data: Path, address: str, tmp_path: Path, fault: Fa
     fault.ended(REFUSED)
 
 
-@pytest.mark.fault("extract", "an image ends the process of the network")
+@pytest.mark.fault("extract", "an image kills the network's process")
 def test_an_image_that_kills(data: Path, address: str, undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
     out = tmp_path / "store"
     extract("dies_of_white", data, out, address, max_failures="0.1").result()
@@ -98,10 +98,10 @@ def test_an_image_that_kills(data: Path, address: str, undisturbed: Path, tmp_pa
     (failure,) = pq.read_table(out / "failures.parquet").to_pylist()
     assert (failure["key"], failure["stage"]) == (WHITE, "embed")
     assert "SIGSEGV" in failure["error"]
-    fault.ended("it is found and recorded as a failure; all others are done")
+    fault.ended("it is found and recorded as a failure; all others are embedded")
 
 
-@pytest.mark.fault("extract", "an image ends the worker that decodes it")
+@pytest.mark.fault("extract", "an image kills the worker that decodes it")
 def test_an_image_that_kills_its_decoder(
     data: Path, address: str, undisturbed: Path, tmp_path: Path, fault: Fault
 ) -> None:
@@ -111,10 +111,10 @@ def test_an_image_that_kills_its_decoder(
     (failure,) = pq.read_table(out / "failures.parquet").to_pylist()
     assert (failure["key"], failure["stage"]) == (WHITE, "decode")
     assert "SIGSEGV" in failure["error"]
-    fault.ended("it is found and recorded as a failure; all others are done")
+    fault.ended("it is found and recorded as a failure; all others are embedded")
 
 
-@pytest.mark.fault("extract", "every image ends the process of the network")
+@pytest.mark.fault("extract", "every image kills the network's process")
 def test_a_network_that_always_dies(data: Path, address: str, tmp_path: Path, fault: Fault) -> None:
     check_refused(extract("always_dies", data, tmp_path / "store", address), "SIGSEGV")
     fault.ended(REFUSED)

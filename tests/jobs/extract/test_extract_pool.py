@@ -17,7 +17,7 @@ from ghost_ray.jobs.extract.extract_plan import Demand
 from ghost_ray.jobs.extract.pool import Pool, plan_pool
 
 GIB = 1 << 30
-SLOW = 60.0  # seconds an image: always enough work
+SLOW = 60.0  # seconds per image: always enough work
 
 
 def node(cpus: float, gib: float = math.inf, gpus: float = 0) -> dict[str, float]:

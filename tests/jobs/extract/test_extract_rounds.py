@@ -71,13 +71,13 @@ def test_what_ray_lost_is_done_in_another_round(
     run(make(tmp_path / "store", tmp_path / "data", address=address))
     assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
     assert len(seen) == len(set(seen)) == 3, "a driver that Ray may take for dead begins no further round"
-    assert "another round does the rest" in capsys.readouterr().err
+    assert "another round processes the rest" in capsys.readouterr().err
 
 
 def test_not_for_ever(address: str, tmp_path: Path, rounds: Callable[..., list[str]]) -> None:
     write_folder(tmp_path / "data", 2)
     seen = rounds(*[lose_an_actor] * 2 * STREAM_ROUNDS)
-    with pytest.raises(JobFailed, match="what is done is kept; run the same command again"):
+    with pytest.raises(JobFailed, match="finished work is kept; run the same command again"):
         run(make(tmp_path / "store", tmp_path / "data", address=address))
     assert len(seen) == STREAM_ROUNDS
 

@@ -1,4 +1,4 @@
-"""The stages of an extraction by themselves: how many images a block has, and the transform in two."""
+"""The stages of an extraction by themselves: the number of images per block, and the transform in two."""
 
 from __future__ import annotations
 

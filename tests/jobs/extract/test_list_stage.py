@@ -188,7 +188,7 @@ def test_data_that_changed_are_noticed(tmp_path: Path, staging: str) -> None:
     list(lister(source, staging).blocks(todo, ROWS))
     next((tmp_path / "folder").glob("*/*.png")).write_bytes(b"another size")
     (todo,), _ = left_to_do(portions_of(source), staging, again=True)
-    with pytest.raises(InputError, match=r"is not what it was when the run began.*starts anew"):
+    with pytest.raises(InputError, match=r"has changed since the run began.*starts over"):
         list(lister(source, staging).blocks(todo, ROWS))
 
 

@@ -97,5 +97,5 @@ def test_a_head_of_another_shape_is_refused_with_what_was_found(tmp_path: Path, 
     with pytest.raises(InputError, match=r"W 7×4 F32.*transpose it"):
         importing(tmp_path, arrays, path)
     write_tensors(path, {"weight": arrays.weight, "bias": arrays.bias[:3]})
-    with pytest.raises(InputError, match="bias 3 F32, 4 biases are needed"):
+    with pytest.raises(InputError, match="bias 3 F32, expected 4 biases"):
         importing(tmp_path, arrays, path)

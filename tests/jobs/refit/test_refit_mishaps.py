@@ -20,7 +20,7 @@ from ghost_ray.registry.status import status
 from ghost_ray.registry.verifying import verify
 
 
-@pytest.mark.fault("registry", "the current version is damaged when a refit comes")
+@pytest.mark.fault("registry", "the current version is damaged when a refit starts")
 def test_a_damaged_version_is_healed_from_its_stores(world: Path, refitted: Path, fault: Fault) -> None:
     root = str(world / "registry")
     first = registry.current(root)
@@ -44,7 +44,7 @@ def test_a_damaged_version_is_healed_from_its_stores(world: Path, refitted: Path
     fault.ended("it is made again from its stores and promoted")
 
 
-@pytest.mark.fault("registry", "a store that a refit would use again is damaged")
+@pytest.mark.fault("registry", "a store that a refit would reuse is damaged")
 def test_a_damaged_store_is_extracted_again(world: Path, refitted: Path, fault: Fault) -> None:
     rows = next((world / "registry" / "work" / "stores").glob("known-*/rows/*.parquet"))
     content = bytearray(rows.read_bytes())
@@ -141,7 +141,7 @@ def test_data_that_change_while_a_refit_runs(
     assert caught.value.exit_code == 1
     assert (registry.current(root), registry.version_ids(root)) == (before, versions)
     assert run(config)["outcome"] == "promoted"
-    fault.ended("exit 1, and nothing is published; the next refit takes what is there then")
+    fault.ended("exit 1, and nothing is published; the next refit uses the new inputs")
 
 
 @pytest.mark.fault("registry", "the report cannot be drawn")

@@ -87,7 +87,7 @@ def test_the_verdict_counts_what_the_cells_say(
         return
     ahead = sum(g > r for g, r, _ in both)
     assert f"than every rival in {ahead} of {len(both)} case" in said
-    assert f"more than chance in {sum(g > r and p for g, r, p in both)}" in said
+    assert f"significant in {sum(g > r and p for g, r, p in both)}" in said
     lost = sum(g < r and p for g, r, p in both)
     assert (f"its deficit in {lost}" in said) == bool(lost)
     means = {n: [g for (name, _), g in zip(places, ghost, strict=True) if name == n] for n in ("mae-h", "convnextv2-h")}

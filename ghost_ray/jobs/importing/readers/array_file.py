@@ -1,4 +1,4 @@
-"""What a reader gives: the arrays of a file by name, described at once and loaded when asked for.
+"""What a reader returns: the arrays of a file by name, described at once and loaded on demand.
 
 A reader is registered for the kinds of content it reads. To add one, write a module beside this with a function under
 ``@reads(kind)``, and name the module in ``__init__``.
@@ -25,7 +25,7 @@ class Entry:
     """One array of a file. ``load`` maps it, or copies it to where it can be mapped."""
 
     name: str  # empty where the file holds nothing else
-    shape: tuple[int | None, ...]  # None where only reading tells
+    shape: tuple[int | None, ...]  # None if unknown before reading
     dtype: str  # as the file calls it
     load: Callable[[], np.ndarray]
 
@@ -75,7 +75,7 @@ def readable_kinds() -> list[Content]:
 
 
 def open_arrays(uri: str, field: str, workspace: Workspace) -> ArrayFile:
-    """Look into a file, or into a folder of Parquet files; InputError names what was found where it is no array."""
+    """Look into a file, or into a folder of Parquet files; InputError names what was found if it is not an array."""
     shown = redact(uri)
     try:
         there = kind_of(uri)
@@ -90,11 +90,11 @@ def open_arrays(uri: str, field: str, workspace: Workspace) -> ArrayFile:
         return _readers[content](uri, workspace)
     except GhostRayError:
         raise
-    except Exception as error:  # a rotten file ends in any of a dozen types, few of them documented
+    except Exception as error:  # a damaged file raises one of a dozen types, few of them documented
         raise unreadable(field, uri, error) from None
 
 
 def unreadable(field: str, uri: str, error: Exception) -> InputError:
-    """What to say about a file whose content is of a kind that can be read, and which cannot be read all the same."""
+    """The error for a file of a supported kind that cannot be read."""
     what = DESCRIPTIONS[recognise(uri)] if kind_of(uri) == "file" else "a folder"
     return InputError(field, redact(uri), f"is {what}, but {one_line(error)}")

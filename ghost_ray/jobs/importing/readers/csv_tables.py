@@ -71,7 +71,7 @@ class _CsvTable(Table):
         raise ValueError(f"column {name} of a text file holds no lists")
 
     def values(self, name: str) -> pa.ChunkedArray:
-        # As text: whether labels are numbers is seen when all of them are there.
+        # As text: whether labels are numbers is only known when all of them are read.
         return pa.chunked_array([batch.column(0) for batch in self._batches({name: pa.string()})], pa.string())
 
 
@@ -87,7 +87,7 @@ def _first_lines(uri: str) -> list[str]:
 
 
 def _delimiter(line: str) -> str:
-    """The sign between the cells. Spaces part numbers alone, as a name may hold some."""
+    """The separator between the cells. Spaces only separate numbers, since a name may contain spaces."""
     for sign in "\t;,":
         if sign in line:
             return sign
@@ -97,7 +97,7 @@ def _delimiter(line: str) -> str:
 def _is_header(first: list[str], second: list[str]) -> bool:
     """Whether the first line names the columns: where it holds a word, or counts them.
 
-    A single column of words has a header only where its first word is a customary one.
+    A single column of words has a header only if its first word is a common column name.
     """
     if all(map(_is_number, first)):
         return len(first) > 2 and first == [str(place) for place in range(len(first))]
@@ -121,7 +121,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _reason(text: str, names: list[str]) -> str:
-    """Arrow's words; where it counts columns, with the name of the one it means."""
+    """Arrow's message, with the name of a column instead of its number."""
     prefix, mark, rest = text.partition("In CSV column #")
     if not mark:
         return text

@@ -11,7 +11,7 @@ CUSTOMARY: dict[str, tuple[str, ...]] = {
 
 
 def means(name: str, field: str) -> bool:
-    """Whether an array of that name is customarily what ``field`` asks for; of a nested name, the last part counts."""
+    """Whether the name is a common one for ``field``; of a nested name, the last part counts."""
     return name.rpartition(".")[2].strip().lower() in CUSTOMARY[field]
 
 

@@ -25,7 +25,7 @@ def _open_parquet(uri: str, workspace: Workspace) -> ArrayFile:
     else:
         files = [join(uri, name) for name in names_in(uri) if name.endswith(".parquet")]
         if not files:
-            raise ValueError("holds no .parquet file; of other kinds, a single file is needed")
+            raise ValueError("holds no .parquet file; for other formats, name a single file")
     return TableFile(_ParquetTable(files), workspace)
 
 
@@ -45,7 +45,7 @@ class _ParquetTable(Table):
                 self.rows += parquet.metadata.num_rows
         assert schema is not None
         if len(set(schema.names)) < len(schema.names):
-            raise ValueError("two of its columns have one name")
+            raise ValueError("two of its columns have the same name")
         self.columns = [_column(field) for field in schema]
 
     def _open(self, file: str) -> pq.ParquetFile:
@@ -61,7 +61,7 @@ class _ParquetTable(Table):
         for file in self._files:
             with self._open(file) as parquet:
                 try:
-                    # Of several row groups at once, Arrow would keep those that were read.
+                    # With several row groups at once, Arrow would keep those already read in memory.
                     for group in range(parquet.num_row_groups):
                         for batch in parquet.iter_batches(_BATCH_ROWS, [group], list(names), use_threads=False):
                             yield start, batch

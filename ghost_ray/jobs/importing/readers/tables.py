@@ -26,7 +26,7 @@ class Column:
     name: str
     holds: Literal["numbers", "text", "lists", "other"]
     type: str  # as the file calls it
-    width: int | None = None  # of lists, None where only reading tells
+    width: int | None = None  # of lists, None if unknown before reading
 
 
 class Table(ABC):
@@ -34,7 +34,7 @@ class Table(ABC):
 
     kind: str
     columns: list[Column]
-    rows: int | None  # None where only reading tells
+    rows: int | None  # None if unknown before reading
 
     @abstractmethod
     def numbers(self, names: Sequence[str]) -> Iterator[np.ndarray]:

@@ -44,7 +44,7 @@ def _array(name: str, tensor: Any, workspace: Workspace) -> np.ndarray:
     import torch
 
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex():
-        raise ValueError(f"{name or 'its tensor'} is {tensor.layout} {tensor.dtype}, plain real numbers are needed")
+        raise ValueError(f"{name or 'its tensor'} is {tensor.layout} {tensor.dtype}, expected plain real numbers")
     tensor = tensor.detach()
     try:
         array: np.ndarray = tensor.numpy()
