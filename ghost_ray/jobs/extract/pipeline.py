@@ -29,7 +29,7 @@ from ghost_ray.jobs.extract.write_stage import WriteBlock, block_schema
 _BLOCKS_AN_ACTOR = 2 * CALLS  # decoded: those it has, and as many again that wait for it
 # A listing task mostly waits for the decoding tasks; it must not take a core from them.
 _LIST_CPUS = 0.001
-_LISTERS = 4
+_LISTERS = 2  # at least; each is one more process to start before the first block
 _ONE_ROW = 1  # bytes of a block: less than any row has, so that every row is a block of its own
 _BLOCKS_A_CPU = 2  # one that is decoded and one that has just been
 
