@@ -162,7 +162,7 @@ def test_a_row_that_was_not_listed_is_noticed(tmp_path: Path, staging: str) -> N
     blocks = list(lister(source, staging).blocks(todo, COUNT))
     other = blocks[0].set_column(0, "key", pc.binary_join_element_wise(blocks[0]["key"], "x", "/"))
     write(other, staging)
-    with pytest.raises(JobFailed, match="not of the images listed there"):
+    with pytest.raises(JobFailed, match="do not match the images listed there"):
         look(cut, staging)
 
 
