@@ -156,14 +156,14 @@ class Scorer(ABC):
         return []
 
     def fitted_values(self) -> dict[str, Any]:
-        """What was fitted, by name; what ``bind`` says of every network is not among it."""
+        """The fitted attributes by name, without those that ``bind`` sets."""
         return {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _BOUND}
 
     def kept_classes(self) -> tuple[type, ...] | None:
-        """The classes that a fit is made of, beside arrays and plain values; None where no later run may use it.
+        """The classes that a fit is made of, besides arrays and plain values; None if fits must not be kept.
 
-        A later run may, where the same version of the code comes to the same fit. Of code from elsewhere nobody knows
-        the version, so a class says it in ``keeps`` for itself and never for those made from it.
+        A fit may be kept if the same result version always means the same fit. Nobody knows that of code from
+        elsewhere, so a class declares ``keeps`` for itself, and its subclasses do not inherit it.
         """
         kept: tuple[type, ...] | None = vars(type(self)).get("keeps")
         return kept

@@ -1,4 +1,4 @@
-"""What earlier evaluations of the same stores leave for the next: fitted methods, and their scores of the knowns."""
+"""What an evaluation can reuse from earlier ones of the same stores: fitted methods and scores of the knowns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ghost_ray.jobs.evaluate.scoring import Scored, SetScores
 
 @dataclass(frozen=True)
 class Earlier:
-    """What is there for one evaluation, and where it leaves its own; `look_back` makes one."""
+    """What one evaluation can reuse, and where it keeps its own results; made by `look_back`."""
 
     plan: Plan
     out: str  # the evaluation's own folder
@@ -24,7 +24,7 @@ class Earlier:
     restored: Restored
 
     def fitted_again(self) -> list[str]:
-        """The methods that read the training rows, although an earlier evaluation may have fitted them."""
+        """The methods that read the training rows again, even if an earlier evaluation has fitted them."""
         return [
             name
             for name, scorer in self.plan.scorers.items()
@@ -32,25 +32,25 @@ class Earlier:
         ]
 
     def keep_fits(self, fitted: Fitted) -> None:
-        """Leave what was fitted now to later evaluations."""
+        """Keep new fits for later evaluations."""
         self.fits.save(fitted, self.restored)
 
     def known_scores(self, folder: str) -> dict[str, Scored]:
-        """The scores of the knowns that are there; their files are copied into ``folder``."""
+        """The known set's scores that can be reused; their files are copied into ``folder``."""
         return self.known.take(self._ours(), folder)
 
     def keep_known_scores(self, scored: SetScores, taken: dict[str, Scored], folder: str) -> None:
-        """Leave the scores in ``folder`` that were not taken from there to later evaluations."""
+        """Record the new scores in ``folder`` for later evaluations; those that were ``taken`` are recorded already."""
         notes = {name: scored.notes.get(name, ()) for name in self._ours() if name not in taken}
         self.known.add(name_of(self.out), folder, notes)
 
     def _ours(self) -> list[str]:
-        """Methods whose code is known to be the same as long as the version of its results is."""
+        """Methods of this package: their code is the same as long as its result version is."""
         return [name for name, scorer in self.plan.scorers.items() if scorer.kept_classes() is not None]
 
 
 def look_back(config: EvaluateConfig, plan: Plan, kept: str, evaluations: str) -> Earlier:
-    """Give the plan's methods the fits that are kept, and remove those that no evaluation can use any more.
+    """Restore the kept fits of the plan's methods, and remove those that no evaluation can use any more.
 
     Parameters
     ----------

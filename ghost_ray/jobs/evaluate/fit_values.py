@@ -1,7 +1,7 @@
-"""What a method fitted, as arrays and a description of how they belong together; both ways, bit for bit.
+"""A fit as arrays and a JSON description of how they belong together, converted both ways bit for bit.
 
-A description is what JSON can hold. It names the classes of objects, and only those that the caller gives are made:
-nothing is unpickled, and nothing is imported because a file says so.
+The description names the classes of objects. Only classes that the caller passes are instantiated: nothing is
+unpickled, and no file decides what is imported.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _PLAIN = {"none": type(None), "bool": bool, "int": int, "str": str}  # JSON itse
 
 
 def describe(value: Any, classes: Classes, arrays: Arrays) -> list[Any]:
-    """Describe a value and put its arrays into ``arrays``; ValueError where it is of another kind.
+    """Describe a value and put its arrays into ``arrays``; ValueError if it is of another kind.
 
-    Arrays and numbers of numpy, numbers, strings, None, lists, tuples and dictionaries of all these, and objects of
-    ``classes``, which have an attribute for each parameter of their constructor.
+    Allowed are numpy arrays and numbers, Python numbers, strings, None, lists, tuples and dictionaries of all these,
+    and objects of ``classes``, which have an attribute for each parameter of their constructor.
     """
     kind = type(value)
     plain = next((word for word, each in _PLAIN.items() if kind is each), None)
@@ -46,7 +46,7 @@ def describe(value: Any, classes: Classes, arrays: Arrays) -> list[Any]:
 
 
 def _describe_array(array: np.ndarray, arrays: Arrays) -> list[Any]:
-    # How an array lies in memory decides over the rounding of a product with it, so it is kept as well.
+    # The memory layout of an array affects the rounding of its products, so it is kept as well.
     order = "C" if array.flags.c_contiguous else "F"
     lying = array if order == "C" else array.T
     if not (lying.flags.c_contiguous and can_hold(array)):
@@ -57,7 +57,7 @@ def _describe_array(array: np.ndarray, arrays: Arrays) -> list[Any]:
 
 
 def rebuild(description: Any, classes: Classes, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value that was described; ValueError where the description is none, or of other classes."""
+    """The value that was described; ValueError if the description is invalid or names other classes."""
     match description:
         case ["float", str(text)]:
             return float.fromhex(text)
@@ -78,13 +78,13 @@ def rebuild(description: Any, classes: Classes, arrays: Mapping[str, np.ndarray]
             return kind(**{part: rebuild(value, classes, arrays) for part, value in parts.items()})
         case [str(word), value] if word in _PLAIN and type(value) is _PLAIN[word]:
             return value
-    raise ValueError("is no description of a fit")
+    raise ValueError("is not the description of a fit")
 
 
 def _class_named(name: str, classes: Classes) -> Callable[..., Any]:
     found = next((kind for kind in classes if kind.__name__ == name), None)
     if found is None:
-        raise ValueError(f"a {name} is no part of this method's fit")
+        raise ValueError(f"a {name} is not part of this method's fit")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Fits that later evaluations of the same training store take up: for each method a file of arrays, and what they are.
+"""Fits kept for later evaluations of the same training store: per method one file of arrays and one description.
 
-The description is sealed, says what the fit was made from and has the digest of the arrays; it is written after them.
-What is damaged, or was made from something else, is not there for whoever looks.
+The description is sealed. It says what the fit was made from and has the digest of the arrays; it is written after
+them. Files that are damaged, or were made from something else, are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHAT, _ARRAYS = ".json", ".safetensors"
 
 
 def made_from(config: EvaluateConfig, plan: Plan) -> str:
-    """Digest of all that decides over a fit, beside the method and its options."""
+    """Digest of everything that determines a fit, apart from the method and its options."""
     versions = {"layout": _LAYOUT, "results": RESULT_VERSIONS["evaluation"]}
     found = hashlib.sha256(json.dumps([versions, plan.fit.store.fingerprint(), config.seed]).encode())
     head = next((scorer.head_ for scorer in plan.scorers.values() if scorer.head_ is not None), None)
@@ -43,19 +43,19 @@ def made_from(config: EvaluateConfig, plan: Plan) -> str:
 
 
 def is_kept(scorer: Scorer) -> bool:
-    """Whether something of a fit can be used by later runs; a bank is the training rows, which lie in their store."""
+    """Whether a later run can use the fit. A bank is not kept: it consists of the training rows."""
     return scorer.kept_classes() is not None and bool(merged_passes(scorer) or scorer.by_class)
 
 
 @dataclass(frozen=True)
 class KeptFits:
-    """The fits that lie in a folder and were made from one training store, head and seed."""
+    """The fits in a folder that were made from one training store, head and seed."""
 
     folder: str
     made_from: str
 
     def restore(self, scorers: dict[str, Scorer]) -> Restored:
-        """Give bound methods their fits, where these are kept and as they were written."""
+        """Restore the fits of bound methods that are kept and undamaged."""
         restored: Restored = {}
         for method, scorer in scorers.items():
             if is_kept(scorer):
@@ -73,14 +73,14 @@ class KeptFits:
         classes = scorer.kept_classes() or ()
         values, shards = (rebuild(what[part], classes, arrays) for part in ("values", "shards"))
         if not all(name.isidentifier() and name.endswith("_") for name in values):
-            raise ValueError("names what is no part of a fit")
+            raise ValueError("has names that are not part of a fit")
         return values, list(shards)
 
     def save(self, fitted: Fitted, restored: Restored) -> None:
-        """Keep what was fitted now; a method whose fit is too large or of a kind of its own is left out."""
+        """Keep new fits, except those that are too large or of an unknown kind."""
         for method, scorer in fitted.scorers().items():
             if is_kept(scorer) and method not in restored:
-                # They spare the next run some work, and this one does without them.
+                # A kept fit saves work later; this run does not need it.
                 with contextlib.suppress(OSError, ValueError):
                     self._write(method, scorer, fitted)
 
@@ -97,7 +97,7 @@ class KeptFits:
         write_sealed(self._place(method) + _WHAT, {**what, "values": values, "shards": shards})
 
     def remove_others(self) -> None:
-        """Remove what no later run can use: fits made from something else, damaged and half written ones."""
+        """Remove fits that no later run can use: made from something else, damaged or half written."""
         usable: set[str] = set()
         names = names_in(self.folder)
         for name in names:

@@ -1,4 +1,4 @@
-"""Scores of the known set that earlier evaluations of the same stores wrote, for an evaluation of other unknowns."""
+"""Scores of the known set from earlier evaluations of the same stores, reused when other unknowns are evaluated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ghost_ray.store import Store
 
 @dataclass(frozen=True)
 class KnownScores:
-    """A record of where each method's scores of one known set lie, what the file held, and what the method said.
+    """A record of each method's scores of one known set: their file, its digest, and the method's warnings.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class KnownScores:
     evaluations : str
         The folder that the evaluations are in.
     made_from : str
-        What the methods were fitted on and the known set, as a digest.
+        Digest of the known set and of what the methods were fitted on.
     rows : int
         Of the known set.
     """
@@ -42,12 +42,12 @@ class KnownScores:
 
     @classmethod
     def of(cls, record: str, evaluations: str, fits_made_from: str, known: Store) -> KnownScores:
-        """The record for a known set under methods that were fitted on ``fits_made_from``."""
+        """The record for a known set and methods that were fitted on ``fits_made_from``."""
         both = hashlib.sha256(f"{fits_made_from} {known.fingerprint()}".encode()).hexdigest()
         return cls(record, evaluations, both, known.rows)
 
     def take(self, methods: Iterable[str], into: str) -> dict[str, Scored]:
-        """Copy the files of these methods into a folder; of a method without a whole one, nothing is taken."""
+        """Copy the score files of these methods into a folder; methods without an undamaged file are left out."""
         found: dict[str, Scored] = {}
         entries = self._entries()
         for method in methods:
@@ -68,7 +68,7 @@ class KnownScores:
         return scored
 
     def add(self, evaluation: str, folder: str, notes: Mapping[str, tuple[str, ...]]) -> None:
-        """Record what an evaluation scored itself, which lies in ``folder`` as yet; ``notes`` names the methods."""
+        """Record the scores that an evaluation computed itself, in ``folder`` for now, and the ``notes`` by method."""
         new = {
             method: {
                 "evaluation": evaluation,
@@ -81,7 +81,7 @@ class KnownScores:
             write_sealed(self.record, {"made_from": self.made_from, "methods": {**self._entries(), **new}})
 
     def _entries(self) -> dict[str, Any]:
-        """What is recorded for these very stores, by method."""
+        """What is recorded for the same stores, by method."""
         with contextlib.suppress(*UNUSABLE):
             content = read_sealed(self.record)
             if content["made_from"] == self.made_from:

@@ -37,7 +37,7 @@ from ghost_ray.store import Store
 M = TypeVar("M", bound=Manifest)
 Pair = tuple[str, str]  # method, unknown set
 EVALUATION = "evaluation"
-KEPT = "kept"  # fits, and where scores of the knowns are; of each network
+KEPT = "kept"  # fits and a record of the scores of the knowns, per network
 
 
 class NetworkJobs:
