@@ -28,6 +28,7 @@ from ghost_ray.config.policies import ACTOR_STARTS
 # ---- the cluster
 
 _ANSWER_SECONDS = 10.0
+_TOKEN_MODE = "RAY_AUTH_MODE"
 _HEAD = "node:__internal_head__"  # a resource that the head node alone has
 
 
@@ -42,11 +43,11 @@ def alive_nodes() -> list[dict[str, float]]:
     return [{"CPU": 0.0, "GPU": 0.0, "memory": math.inf, **resources} for resources in alive]
 
 
-def wants_token(address: str) -> bool:
-    """Whether a cluster refuses clients without a valid token.
+def wants_token(address: str) -> bool | None:
+    """Whether a cluster refuses drivers without a valid token; None if it does not answer.
 
-    Ray's own client does not distinguish such a cluster from a missing one. The answer to any request does; here it is
-    ``CheckAlive`` of Ray's internal service.
+    Ray's own client does not distinguish such a cluster from one that is not there. The answer to any request does,
+    here to ``CheckAlive`` of Ray's internal service.
     """
     import grpc
 
@@ -54,8 +55,34 @@ def wants_token(address: str) -> bool:
         with grpc.insecure_channel(address) as channel:
             channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=_ANSWER_SECONDS)
     except grpc.RpcError as error:
-        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+        return True if error.code() == grpc.StatusCode.UNAUTHENTICATED else None
     return False
+
+
+def token_mode() -> bool:
+    """Whether this process shows a token to others and asks them for one.
+
+    ``RAY_AUTH_MODE`` says so. Ray also sets it when it starts on this machine, for all child processes.
+    """
+    return os.environ.get(_TOKEN_MODE, "").lower() == "token"
+
+
+@contextlib.contextmanager
+def without_token() -> Iterator[None]:
+    """Leave token mode for the block.
+
+    ``Config.initialize`` of ``ray._raylet`` (private): Ray reads ``RAY_AUTH_MODE`` once, and calls this itself when it changes the mode.
+    """
+    from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
+
+    before = os.environ[_TOKEN_MODE]
+    os.environ[_TOKEN_MODE] = "disabled"
+    Config.initialize("")
+    try:
+        yield
+    finally:
+        os.environ[_TOKEN_MODE] = before
+        Config.initialize("")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ghost_ray.cluster.ray_interfaces import wants_token
+from ghost_ray.cluster.ray_interfaces import token_mode, wants_token, without_token
 from ghost_ray.cluster.visibility import require_places
 from ghost_ray.config import RayJobConfig
 from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
@@ -26,7 +26,6 @@ _QUIET_ENVIRONMENT = {
 }
 # A worker takes a second of a core to start; by itself Ray ends those it has no work for after one.
 _PATIENT_ENVIRONMENT = {"RAY_idle_worker_killing_time_threshold_ms": "30000"}
-_sessions_of_ours = 0  # in which this process joined a Ray, and did not find it joined
 
 
 @contextlib.contextmanager
@@ -36,15 +35,13 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
     Local places that a node of the cluster does not see are refused before the block begins. What a task raised
     reaches the caller as it was raised; a local Ray is shut down at the end.
     """
-    global _sessions_of_ours
     prepare_environment()
     import ray
 
     mine = not ray.is_initialized()
-    _sessions_of_ours += mine
     leave: Callable[[], None] = ray.shutdown
     # Ray tells of the death of a worker on stdout, where programs read the answer.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _mode_of_the_cluster(config) if mine else contextlib.nullcontext():
         try:
             if mine:
                 _start(config)
@@ -59,25 +56,20 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
                 leave = _leave_at_once
             raise
         finally:
-            _sessions_of_ours -= mine
             if mine:
                 leave()
 
 
-def rejoin(config: RayJobConfig) -> None:
-    """Leave the cluster that is named and join it again, as another driver; nothing that the old one owned remains.
+@contextlib.contextmanager
+def _mode_of_the_cluster(config: RayJobConfig) -> Iterator[None]:
+    """For the block, leave token mode if the named cluster has no tokens.
 
-    On a busy machine Ray may take a driver that is alive for dead. It then cancels the driver's actors and gives out
-    none of its objects, for as long as the driver stays joined. A Ray that somebody else joined is left as it is.
+    Its nodes could not call a driver that asks for one. Ray then considers the driver dead and cancels all its work.
     """
-    if cluster_address(config) and _sessions_of_ours:
-        import ray
-
-        ray.shutdown()
-        try:
-            _start(config)
-        except InputError as error:
-            raise JobFailed(f"{error} — finished work is kept; run the same command again") from None
+    address = cluster_address(config)
+    mismatch = bool(address) and ":" in str(address) and token_mode() and wants_token(str(address)) is False
+    with without_token() if mismatch else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

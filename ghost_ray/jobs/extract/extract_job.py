@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypedDict
 
-from ghost_ray.cluster import cluster_cpus, named_cluster, ray_session, rejoin, require_places, workers
+from ghost_ray.cluster import cluster_cpus, named_cluster, ray_session, require_places, workers
 from ghost_ray.cluster.faults import lost_something
 from ghost_ray.config import ExtractConfig
 from ghost_ray.config.policies import STREAM_ROUNDS
@@ -99,9 +99,6 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
             if todo:
                 left = max(1, plan.images - done)
                 ended = _stream(config, plan, todo, left, staging, quarantine.gpus, here=here)
-                # Before anything new is owned by a driver that Ray may have given up. A guard would not survive it.
-                if ended.failure and not quarantine.gpus:
-                    rejoin(config)
                 quarantine.add(ended.broken)
                 images += ended.images
                 failure = ended.failure or failure
