@@ -71,7 +71,8 @@ def token_mode() -> bool:
 def without_token() -> Iterator[None]:
     """Leave token mode for the block.
 
-    ``Config.initialize`` of ``ray._raylet`` (private): Ray reads ``RAY_AUTH_MODE`` once, and calls this itself when it changes the mode.
+    ``Config.initialize`` of ``ray._raylet`` (private): Ray reads ``RAY_AUTH_MODE`` once, and calls this itself when it
+    changes the mode.
     """
     from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
