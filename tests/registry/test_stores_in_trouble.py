@@ -27,7 +27,7 @@ from ghost_ray.registry import looking, operations
 from ghost_ray.registry.status import status
 from ghost_ray.registry.verifying import verify
 
-# Requests to a store that says nothing, three seconds each: with the pauses, 14 to 20 s. Measured in seconds, the test
+# Requests to a store that says nothing, three seconds each: with the pauses, 13 to 17 s. Measured in seconds, the test
 # would depend on what else the machine does.
 MOST_REQUESTS = 4
 EXPECTED: dict[Trouble, tuple[int, str]] = {
