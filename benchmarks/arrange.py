@@ -135,6 +135,7 @@ def sort(to: Connection, address: str, inputs: list[str], out: str) -> None:
     """The sort, in a separate process, so that it can be stopped."""
     import ray
 
+    sys.stdout = sys.stderr  # Ray's warnings must not come between the lines of the result
     ray.init(address=address, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     to.send(timed(lambda: ray.data.read_parquet(inputs).sort(["label", "key"]).write_parquet(out))[0])
