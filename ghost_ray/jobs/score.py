@@ -136,12 +136,12 @@ def _rule(config: ScoreConfig, model: Model) -> Rule:
         store = _open(config.known, "known", model, verify=config.verify)
         if not config.accept_known > 0:
             raise InputError("accept_known", config.accept_known, "keeps no known at all", "for example 0.95")
-        if any(group.first_label == UNKNOWN for file in store.files for group in file.groups):
+        if any((file.groups.first_label == UNKNOWN).any() for file in store.files):
             raise InputError("known", redact(store.uri), "has rows without a label", "extract it without `unknown`")
         return Rule("accept-known", config.accept_known, store)
     if config.accept_fpr is not None and config.unknown is not None:
         store = _open(config.unknown, "unknown", model, verify=config.verify)
-        if any(group.last_label != UNKNOWN for file in store.files for group in file.groups):
+        if any((file.groups.last_label != UNKNOWN).any() for file in store.files):
             raise InputError("unknown", redact(store.uri), "has rows with a label", "extract it with `unknown`")
         return Rule("accept-fpr", config.accept_fpr, store)
     stored = model.thresholds()

@@ -97,8 +97,8 @@ def _require_labels(fit: Store, known: Store, unknown: dict[str, Store]) -> None
 
 def _labels(store: Store) -> tuple[int, int]:
     """The smallest and the largest label of a store."""
-    groups = [group for file in store.files for group in file.groups if group.rows]
-    return min(g.first_label for g in groups), max(g.last_label for g in groups)
+    groups = [file.groups[file.groups.rows > 0] for file in store.files if file.rows]
+    return int(min(g.first_label.min() for g in groups)), int(max(g.last_label.max() for g in groups))
 
 
 def _groups(config: EvaluateConfig) -> dict[str, list[str]]:

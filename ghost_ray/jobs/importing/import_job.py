@@ -165,9 +165,8 @@ def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes
         data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind)],
         rows=part.rows,
         layout="clustered",
-        files=part.files,
         class_names=plan.class_names,
         has_head=plan.head is not None,
         notes=notes,
     )
-    finish_store(folder, manifest)
+    finish_store(folder, manifest, part.files)

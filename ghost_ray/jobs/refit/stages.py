@@ -200,7 +200,7 @@ class Stages:
         audit = read_json(join(self._folder, "audit", "summary.json"))
         measured = KNOWN if KNOWN in self.stores else FIT
         return {
-            "accuracy": _accuracy(self.store(measured)),
+            "accuracy": self.store(measured).manifest.accuracy,
             "accuracy_on": measured,
             "rejected_fraction": audit["rejected_fraction"] if audit["tests"] else None,
             "auoscr": self._auoscr(),
@@ -219,9 +219,3 @@ class Stages:
 
 def _is_done(folder: str) -> bool:
     return kind_of(join(folder, MANIFEST)) == "file"
-
-
-def _accuracy(store: Store) -> float | None:
-    label, prediction = store.read_labels()
-    known = label >= 0
-    return float(np.mean(label[known] == prediction[known])) if known.any() else None
