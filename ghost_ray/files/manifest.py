@@ -183,12 +183,21 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
             )
         return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = f"{MANIFEST}: {place}: {first['msg']}"
+        problem = f"{MANIFEST}: {first_problem(error)}"
     except ValueError as error:
         problem = f"{MANIFEST} {one_line(error)}"
     raise InputError(field, redact(folder), problem, f"make it again with `{made_by}`")
+
+
+_MOST_DESCRIBED = 1000  # wrong values: pydantic describes all of them or none, a kilobyte each
+
+
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with the content of a file, in one line."""
+    if error.error_count() > _MOST_DESCRIBED:
+        return f"{error.error_count():,} of its values are wrong"
+    first = error.errors(include_url=False, include_input=False)[0]
+    return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:

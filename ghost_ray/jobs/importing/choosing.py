@@ -6,6 +6,7 @@ import numpy as np
 
 from ghost_ray.errors import GhostRayError, InputError, nearest, redact
 from ghost_ray.files import is_local, kind_of
+from ghost_ray.files.manifest import MAX_CLASSES, MAX_DIMENSIONS
 from ghost_ray.jobs.importing.readers import ArrayFile, Entry, open_arrays, unreadable
 from ghost_ray.jobs.importing.readers.customary import means
 from ghost_ray.jobs.importing.readers.tables import ALL
@@ -86,6 +87,9 @@ def matrix(array: np.ndarray, given: str, field: str, notes: list[str]) -> np.nd
         )
     if array.ndim < 2:
         raise InputError(field, redact(given), f"has shape {found}, expected 2 axes with one row per sample")
+    most = MAX_DIMENSIONS if field == "features" else MAX_CLASSES
+    if not 0 < array.shape[1] <= most:
+        raise InputError(field, redact(given), f"has shape {found}, expected 1 to {most:,} columns")
     if array.shape != found:
         notes.append(f"{field}: the shape {_sizes(found)} was taken as {_sizes(array.shape)}")
     return array
