@@ -15,8 +15,9 @@ from ghost_ray.files.paths import read_bytes, write_bytes
 SEAL = "seal"  # the last key of a sealed file: SHA-256 of the file with zeros in this place
 _NO_SEAL = "0" * 64
 
-# A value takes up to fifty times its text in memory, and several times more as part of a manifest, so values are limited
-# as well as bytes: within both limits, a file takes less than 1 GiB. The names of ImageNet-21k are 2 MB and 70,000 values.
+# A value takes up to fifty times its text in memory, and several times more as part of a manifest, so values are
+# limited as well as bytes: within both limits, a file takes less than 1 GiB. The names of ImageNet-21k are 2 MB and
+# 70,000 values.
 _MAX_JSON_BYTES, _MAX_JSON_VALUES = 64 << 20, 4_000_000
 _MAX_SEALED_BYTES, MAX_CHECKED_VALUES = 32 << 20, 1_000_000  # of files that pydantic checks
 _MAX_JSON_DEPTH = 64

@@ -41,7 +41,7 @@ def load_torch_file(path: str, *, mapped: bool = False) -> Any:
 
 
 def _refuse_packed(path: str, size: int) -> None:
-    """Refuse an archive with more in it than its own bytes: packed a thousand to one, or several times the same ones."""
+    """Refuse an archive with more in it than its own bytes: packed 1000:1, or the same ones several times."""
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())

@@ -13,8 +13,8 @@ from ghost_ray.errors import one_line
 _REFUSED_FORMATS = frozenset({"EPS"})
 
 
-# A picture of the most pixels takes up to 760 MiB while it is decoded. Decoders that make copies of their own would take
-# more than 1 GiB: WebP's keeps two canvases and gives a third.
+# A picture of the most pixels takes up to 760 MiB while it is decoded. Decoders that make copies of their own would
+# take more than 1 GiB: WebP's keeps two canvases and gives a third.
 _COPIES = {"WEBP": 2}
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF; a tile is unpacked whole, however small the picture
 

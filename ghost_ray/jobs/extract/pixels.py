@@ -15,8 +15,8 @@ from PIL import Image
 if TYPE_CHECKING:
     import torch
 
-# The shorter side is made as long as the network wants, whatever becomes of the longer one: a line of 65,535 pixels would
-# take 13 GB. This takes as much memory as the largest picture that is decoded.
+# The shorter side is made as long as the network wants, whatever becomes of the longer one: a line of 65,535 pixels
+# would take 13 GB. So many pixels take less than the largest picture that is decoded.
 _MAX_RESIZED_PIXELS = 1 << 26
 # Wide, tall, square, smaller and larger than networks take: both halves together must agree with the whole on all.
 _PROBES = ((237, 311), (640, 201), (97, 130), (224, 224), (512, 512))
