@@ -121,13 +121,24 @@ class _Way:
         return _Way((os.path.realpath(folder),))
 
     def down(self, name: str, is_link: bool) -> _Way | None:
-        """The way into a subfolder; None where it leads back to a folder on the way, which has no end."""
+        """The way into a subfolder; None where it leads back to a folder on the way, which has no end.
+
+        Raises
+        ------
+        ValueError
+            If it is not followed, with the reason.
+        """
         place = os.path.join(self.folders[-1], name)
         if is_link:
-            self.followed.add(place)
-            place = os.path.realpath(place)
-            if place in self.folders:
+            target = os.path.realpath(place)
+            if target in self.folders:
                 return None
+            if place in self.followed:
+                raise ValueError("a link that was followed before, by another way: what it leads to is there already")
+            self.followed.add(place)
+            place = target
+        if len(self.folders) > _MAX_DEPTH:
+            raise ValueError(f"a folder more than {_MAX_DEPTH} folders deep")
         return _Way((*self.folders, place), self.followed)
 
 
@@ -140,15 +151,12 @@ def _below(entry: os.DirEntry[str], prefix: str, listing: Listing, way: _Way) ->
     if listing.full:
         listing.complete = False
         return
-    name, problem = prefix + entry.name, None
-    if os.path.join(way.folders[-1], entry.name) in way.followed:
-        problem = "a link that was followed before, by another way: what it leads to is there already"
-    elif len(way.folders) > _MAX_DEPTH:
-        problem = f"a folder more than {_MAX_DEPTH} folders deep"
-    if problem is not None:
-        listing.failures.append(Failure(safe_key(name), Stage.LIST, problem))
+    name = prefix + entry.name
+    try:
+        further = way.down(entry.name, entry.is_symlink())
+    except ValueError as error:
+        listing.failures.append(Failure(f"{safe_key(name)}/", Stage.LIST, str(error)))
         return
-    further = way.down(entry.name, entry.is_symlink())
     if further is not None:
         _walk(entry.path, f"{name}/", listing, further)
 
