@@ -13,7 +13,7 @@ import torch
 
 from ghost_ray.backbone.presets import PRESETS, Preset
 from ghost_ray.backbone.torchvision_models import PREFIX, build_torchvision
-from ghost_ray.backbone.weights import classes_in, fit_state, read_state
+from ghost_ray.backbone.weights import NothingLarger, classes_in, fit_state, read_state
 from ghost_ray.errors import InputError, nearest, one_line
 from ghost_ray.plugins import Plugin, import_object, is_importable, plugins
 
@@ -52,7 +52,8 @@ def _from_timm(name: str, preset: Preset, weights: str | None) -> torch.nn.Modul
         options["num_classes"] = classes
     if "fc_norm.weight" in state and "norm.weight" not in state:
         options.setdefault("global_pool", "avg")
-    model = _create(name, preset.architecture, pretrained=False, **options)
+    with NothingLarger(state, weights):
+        model = _create(name, preset.architecture, pretrained=False, **options)
     fit_state(model, state, weights)
     return model
 
@@ -104,6 +105,8 @@ def _create(name: str, architecture: str, **options: Any) -> torch.nn.Module:
     try:
         with _cache_only_without_network():
             return timm.create_model(architecture, **options)
+    except InputError:
+        raise
     except Exception as error:  # hub clients, sockets, caches and architectures each have their own types
         wanted = "its published weights cannot be loaded" if options["pretrained"] else "it cannot be built"
         problem = f"{wanted}: {one_line(error, 160)}"

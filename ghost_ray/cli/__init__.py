@@ -191,6 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _describe(error: Exception) -> str:
     if isinstance(error, OSError):  # a full disk, a store that does not answer
         return f"{one_line(error)} — no partial result was published; fix this, then run the same command again"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({one_line(error)}) — no partial result was published; use a machine with more"
     return f"{type(error).__name__}: {one_line(error)} (unexpected; GHOST_RAY_DEBUG=1 shows where)"
 
 

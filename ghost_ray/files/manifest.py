@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -86,6 +86,13 @@ class Manifest(Part):
     versions: dict[str, str] = {}
     notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
+
+    @model_validator(mode="after")
+    def _as_many_names_as_classes(self) -> Self:
+        names = getattr(self, "class_names", None)  # some kinds of result have them
+        if isinstance(names, list) and len(names) != self.network.classes:
+            raise ValueError(f"{len(names)} class names for {self.network.classes} classes")
+        return self
 
 
 M = TypeVar("M", bound=Manifest)
@@ -183,12 +190,22 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
             )
         return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = f"{MANIFEST}: {place}: {first['msg']}"
+        problem = f"{MANIFEST}: {first_problem(error)}"
     except ValueError as error:
         problem = f"{MANIFEST} {one_line(error)}"
     raise InputError(field, redact(folder), problem, f"make it again with `{made_by}`")
+
+
+_MOST_DESCRIBED = 1000  # wrong values: pydantic describes all of them or none, a kilobyte each
+
+
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with the content of a file, in one line."""
+    if error.error_count() > _MOST_DESCRIBED:
+        return f"{error.error_count():,} of its values are wrong"
+    first = error.errors(include_url=False, include_input=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return one_line(": ".join(filter(None, [".".join(map(str, first["loc"])), message])))
 
 
 def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:

@@ -121,15 +121,16 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
     """
     shards = _shards(store)
     rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}
-    whole = Accumulator.empty(store.classes, store.dimensions)
+    merged: Accumulator | None = None
     if shards:
         with progress(title, sum(rows.values()), "rows") as shown:
             merged = map_merge(_accumulate, shards, _merge, store, done=lambda shard: shown.advance(rows[id(shard)]))
-        covers_all = merged.first_class == 0 and merged.stop_class == store.classes
-        if covers_all:
-            whole = merged
-        else:
-            whole.merge(merged)
+        if merged.first_class == 0 and merged.stop_class == store.classes:
+            return merged
+    # Only now: rows that are not as the manifest describes them were refused before its sizes are believed.
+    whole = Accumulator.empty(store.classes, store.dimensions)
+    if merged is not None:
+        whole.merge(merged)
     return whole
 
 

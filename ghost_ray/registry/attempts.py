@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from ghost_ray.files import join, names_in, read_json, remove_file, write_json
+from ghost_ray.files.json_files import MAX_CHECKED_VALUES
 from ghost_ray.files.manifest import Moment, now
 from ghost_ray.registry.who import Who, who
 
@@ -79,7 +80,7 @@ def last_attempts(root: str, count: int, *, running: bool) -> list[AttemptRecord
         if len(found) == count:
             break
         with contextlib.suppress(FileNotFoundError, ValueError):
-            found.append(_RECORD.validate_python(read_json(join(root, ATTEMPTS, name))))
+            found.append(_RECORD.validate_python(read_json(join(root, ATTEMPTS, name), MAX_CHECKED_VALUES)))
     for position, attempt in enumerate(found):
         if attempt["outcome"] == "running" and not (running and position == 0):
             attempt["outcome"] = "interrupted"

@@ -20,7 +20,7 @@ from ghost_ray.errors import Damaged, InputError, one_line, redact
 from ghost_ray.files import join, kind_of, reaching, write_bytes
 from ghost_ray.files.conditional import Changed, look, swap
 from ghost_ray.files.json_files import sealed, unsealed
-from ghost_ray.files.manifest import Moment, Part, now
+from ghost_ray.files.manifest import Moment, Part, first_problem, now
 from ghost_ray.files.paths import read_bytes
 from ghost_ray.registry.locks import Busy
 from ghost_ray.registry.versions import is_version_id
@@ -169,8 +169,7 @@ def _parsed(data: bytes) -> Pointer:
     try:
         pointer = Pointer.model_validate(unsealed(data))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(first_problem(error)) from None
     if pointer.version != pointer.history[-1].version:
         raise ValueError("its version is not the last of its history")
     return pointer

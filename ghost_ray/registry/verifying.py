@@ -103,6 +103,8 @@ def _digests(folder: str) -> dict[str, Digest] | None:
     if raw.get("kind") == "version" and raw.get("version") != name_of(folder):
         raise ValueError(f"belongs to version {one_line(raw.get('version'), 40)}")
     listed = raw.get("digests")
+    if not isinstance(listed, dict | None):
+        raise ValueError("has no table of digests")
     return None if listed is None else {name: Digest.model_validate(digest) for name, digest in listed.items()}
 
 

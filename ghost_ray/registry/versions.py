@@ -27,6 +27,7 @@ from ghost_ray.files.manifest import Manifest, read_manifest
 VERSIONS = "versions"
 WORK = "work"
 _ID = re.compile(r"[0-9]{4,12}-[0-9a-f]{12}")
+_DIGITS = re.compile(r"[0-9]{1,12}")  # as many as an id can have
 _STAGING = ".partial"
 # As in the manifest around them: keys of later format versions are carried along unread.
 _CARRIED = ConfigDict(extra="allow", allow_inf_nan=False)
@@ -125,7 +126,7 @@ def resolve_id(root: str, text: str, labels: Mapping[str, str] | None = None) ->
         return text
     if labels and text in labels:
         return labels[text]
-    by_number = [version for version in known if text.isdigit() and _number(version) == int(text)]
+    by_number = [version for version in known if _DIGITS.fullmatch(text) and _number(version) == int(text)]
     matching = by_number or [version for version in known if text and version.startswith(text)]
     if len(matching) != 1:
         problem = f"fits {len(matching)} versions" if matching else "is not a version of this registry"

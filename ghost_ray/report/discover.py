@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line, redact
-from ghost_ray.files import MANIFEST, join, open_input, read_json, resolve
+from ghost_ray.files import MANIFEST, join, open_input, reaching, read_json, resolve
 from ghost_ray.registry import VERSIONS, current
 from ghost_ray.registry.pointer import CURRENT
 
@@ -139,7 +139,9 @@ def find_results(folders: Sequence[str]) -> list[Result]:
     found: dict[str, Result] = {}
     for folder in folders:
         filesystem, path = resolve(folder, "folders")
-        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+        with reaching(folder, "folders"):
+            there = filesystem.get_file_info(path).type
+        if there != fs.FileType.Directory:
             raise InputError(
                 "folders", redact(folder), "is not a folder", "name the `out` of an audit or an evaluation"
             )

@@ -5,12 +5,18 @@ from __future__ import annotations
 import io
 from functools import lru_cache
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from ghost_ray.errors import one_line
 
 # PostScript is a program that Pillow hands to Ghostscript; a data set must never run one.
 _REFUSED_FORMATS = frozenset({"EPS"})
+
+
+# A picture of the most pixels takes up to 760 MiB while it is decoded. Decoders that make copies of their own would
+# take more than 1 GiB: WebP's keeps two canvases and gives a third.
+_COPIES = {"WEBP": 2}
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF; a tile is unpacked whole, however small the picture
 
 
 class DecodeError(ValueError):
@@ -22,7 +28,8 @@ def decode(data: bytes) -> Image.Image:
 
     The same as timm's ImageDataset: ``Image.open(…).convert('RGB')``. That is, EXIF rotation is not applied, an
     animation gives its first frame, and CMYK, grey, 16-bit and palette pictures are converted the way Pillow does.
-    Pictures with more pixels than `PIL.Image.MAX_IMAGE_PIXELS` are refused before their pixels are unpacked.
+    Pictures with more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or half of that as WebP, are refused before their
+    pixels are unpacked.
 
     Raises
     ------
@@ -48,8 +55,19 @@ def _refuse_bombs(picture: Image.Image) -> None:
     if not width or not height:
         raise DecodeError(f"the picture is {width}×{height} pixels")
     limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and width * height > limit:
+    if limit is None:
+        return
+    limit //= _COPIES.get(picture.format or "", 1)
+    if width * height > limit:
         raise DecodeError(f"decompression bomb: {width}×{height} pixels, more than {limit:,}")
+    if isinstance(picture, TiffImagePlugin.TiffImageFile):
+        across, down = (_size(picture.tag_v2.get(tag)) for tag in (_TILE_WIDTH, _TILE_LENGTH))
+        if across * down > limit:
+            raise DecodeError(f"decompression bomb: tiles of {across}×{down} pixels, more than {limit:,}")
+
+
+def _size(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 @lru_cache(maxsize=1)

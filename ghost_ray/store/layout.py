@@ -69,6 +69,8 @@ def _vector(size: int) -> pa.DataType:
 
 def vector_column(values: np.ndarray) -> pa.FixedSizeListArray:
     """A [n, D] float32 array as a Parquet-ready column, without copying."""
+    if values.shape[1] == 0:
+        raise ValueError("rows without a number")  # Arrow divides by the length of a row, which ends the process
     flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, type=_vector(values.shape[1]))
 
