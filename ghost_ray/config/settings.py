@@ -217,7 +217,9 @@ class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
     store: Annotated[str | None, Metavar("STORE"), Place()] = Field(None, description="Score the rows of this store.")
     data: Annotated[str | None, Metavar("URI"), Place()] = Field(None, description="Score these images.")
     network: Annotated[str | None, Metavar("NAME")] = Field(
-        None, description="With --data: the network. Default: the one the model was fitted on."
+        None,
+        description="With --data: the network. Default: the one the model was fitted on, if that is a preset or of timm "
+        "or torchvision.",
     )
     out: Annotated[str, Metavar("SCORES.parquet"), Place(written=True)] = Field(
         description="Result: key, pred, score, accepted."

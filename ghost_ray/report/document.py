@@ -20,6 +20,17 @@ Values = Sequence[Any] | np.ndarray
 # Named styles differ from the numbered ones, which give each method its colour, dash and marker.
 State = Literal["complete", "unfinished", "damaged"]
 Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
+# Names in results may hold characters that no XML allows, or that turn the text around them.
+_UNSHOWN = dict.fromkeys(
+    [*range(9), 11, 12, *range(14, 32), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F)]
+    + [*range(0x2066, 0x206A), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF],
+    "\ufffd",
+)
+
+
+def shown(text: str) -> str:
+    """``text`` of a page or a figure, with a sign in the place of every character that cannot stand in one."""
+    return text.translate(_UNSHOWN)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ghost_ray import __version__
 from ghost_ray.report import look
-from ghost_ray.report.document import Block, ClassTable, Document, HeatMap, charts_of
+from ghost_ray.report.document import Block, ClassTable, Document, HeatMap, charts_of, shown
 
 _SCRIPTS = ("scale.js", "chart.js", "pointing.js", "report.js")
 _ASSETS = importlib.resources.files("ghost_ray.report") / "assets"
@@ -29,7 +29,7 @@ def render_page(document: Document) -> str:
     environment.filters["jpeg_uri"] = lambda jpeg: "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
     data = safe_json(page_data(document))
     script = "".join(_asset(name) for name in _SCRIPTS)
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         page=document,
         data=data,
         style=look.css_variables() + _asset("report.css"),
@@ -38,6 +38,7 @@ def render_page(document: Document) -> str:
         made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
+    return shown(page)
 
 
 def page_data(document: Document) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def page_data(document: Document) -> dict[str, Any]:
 
 def safe_json(value: Any) -> str:
     """JSON that is safe inside a script element, whatever strings it holds."""
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = shown(json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
     return text.translate(
         {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
     )
