@@ -15,11 +15,11 @@ from typing import Any
 _USER = re.compile(r"([A-Za-z][\w+.-]*)://([^/@\s]*:[^@\s]*|[^/@\s]*:(?!\d+\b)[^@'\"\n]*|[^/@\s]+)@")
 _OPTIONS = re.compile(r"([A-Za-z][\w+.-]*://[^\s'\"?]*\?)([^\s'\"]*)")
 # The options of places that are no secrets; whatever else may be one.
-_OPEN_OPTIONS = frozenset(
-    ("region", "scheme", "endpoint_override", "project_id", "retry_limit_seconds", "enable_tls", "credential_kind")
-    + ("allow_bucket_creation", "allow_bucket_deletion", "check_directory_existence_before_creation", "smart_defaults")
-    + ("force_virtual_addressing", "anonymous", "tenant_id", "client_id")
-    + tuple(f"{layer}_storage_{part}" for layer in ("blob", "dfs") for part in ("authority", "scheme"))
+_OPEN_OPTIONS = (
+    *("region", "scheme", "endpoint_override", "smart_defaults", "force_virtual_addressing", "anonymous"),
+    *("allow_bucket_creation", "allow_bucket_deletion", "check_directory_existence_before_creation"),
+    *("project_id", "retry_limit_seconds", "tenant_id", "client_id", "credential_kind", "enable_tls"),
+    *("blob_storage_authority", "blob_storage_scheme", "dfs_storage_authority", "dfs_storage_scheme"),
 )
 # In texts that show the end of a place alone, as some libraries' errors do.
 _SECRET_OPTION = re.compile(

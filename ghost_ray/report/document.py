@@ -22,8 +22,11 @@ State = Literal["complete", "unfinished", "damaged"]
 Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
 # Names in results may hold characters that no XML allows, or that turn the text around them.
 _UNSHOWN = dict.fromkeys(
-    [*range(9), 11, 12, *range(14, 32), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F)]
-    + [*range(0x2066, 0x206A), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF],
+    [
+        *(code for code in range(0xA0) if (code < 0x20 and chr(code) not in "\t\n\r") or code > 0x7E),
+        *(0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+        *(*range(0xD800, 0xE000), 0xFFFE, 0xFFFF),
+    ],
     "\ufffd",
 )
 
