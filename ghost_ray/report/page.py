@@ -27,7 +27,7 @@ def render_page(document: Document) -> str:
     )  # fmt: skip
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
     environment.filters["jpeg_uri"] = lambda jpeg: "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
-    data = safe_json(page_data(document))
+    data = shown(safe_json(page_data(document)))
     script = "".join(_asset(name) for name in _SCRIPTS)
     page = environment.get_template("page.html").render(
         page=document,
@@ -54,7 +54,7 @@ def page_data(document: Document) -> dict[str, Any]:
 
 def safe_json(value: Any) -> str:
     """JSON that is safe inside a script element, whatever strings it holds."""
-    text = shown(json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate(
         {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
     )
