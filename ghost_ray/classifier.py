@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ghost_ray.backbone import Backbone, load_backbone
+from ghost_ray.backbone import Backbone, load_backbone, name_from_manifest
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files.manifest import Network, require_same_network
 from ghost_ray.gaussians import SMALLEST_Z_SUM, Gaussians
@@ -89,7 +89,8 @@ class OpenSetClassifier(nn.Module):
             Model or registry, local or on an object store.
         network : str, Module or Backbone, optional
             The network the model was fitted on, as a name, or loaded already (a Module is copied, not changed).
-            Default: the name in the model's manifest.
+            Default: the name in the model's manifest, if it is a preset or a network of timm or torchvision. Any other
+            name must be given here: a manifest does not decide which code runs.
         weights : str, optional
             Its local checkpoint, where `network` is a name.
         threshold : float, optional
@@ -116,7 +117,9 @@ class OpenSetClassifier(nn.Module):
         if isinstance(network, Backbone):
             backbone = network
         else:
-            backbone = load_backbone(manifest.network.name if network is None else network, weights, device)
+            if network is None:
+                network = name_from_manifest(manifest.network.name, uri)
+            backbone = load_backbone(network, weights, device)
         if kept is not None and backbone.restricted_to is None and max(kept) < backbone.classes:
             backbone = backbone.restrict(kept)
         require_same_network(

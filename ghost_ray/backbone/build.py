@@ -14,7 +14,7 @@ import torch
 from ghost_ray.backbone.presets import PRESETS, Preset
 from ghost_ray.backbone.torchvision_models import PREFIX, build_torchvision
 from ghost_ray.backbone.weights import NothingLarger, classes_in, fit_state, read_state
-from ghost_ray.errors import InputError, nearest, one_line
+from ghost_ray.errors import InputError, nearest, one_line, redact
 from ghost_ray.plugins import Plugin, import_object, is_importable, plugins
 
 _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")
@@ -33,6 +33,31 @@ def build(name: str, weights: str | None) -> torch.nn.Module:
     else:
         model = _from_timm(name, preset, weights)
     return model.eval().requires_grad_(False)
+
+
+def name_from_manifest(name: str, place: str) -> str:
+    """The network that the manifest in ``place`` names, if building it runs no code but that of timm and torchvision.
+
+    A folder may come from anyone, and reading a result must not import or open what it names: such a name is for the
+    caller to give.
+    """
+    import timm
+    from torchvision import models
+
+    library, _, rest = name.partition(":")
+    if f"{library}:" == PREFIX:
+        known = rest.partition(":")[0] in models.list_models(module=models)
+    else:
+        known = name in PRESETS or (":" not in name and timm.is_model(name.partition(".")[0]))
+    if not known:
+        raise InputError(
+            "network",
+            name,
+            f"is named by the manifest of {redact(place)} and is no network of timm, torchvision or the presets: "
+            "a manifest does not decide which code runs",
+            "if you trust it, give `network=NAME` yourself",
+        )
+    return name
 
 
 def _added() -> dict[str, Plugin]:

@@ -168,7 +168,9 @@ def _verify(result: Verified, console: Console) -> None:
     for damage in result["damaged"]:
         console.print(f"Damaged   {plain(damage['file'])} {plain(damage['problem'])}")
     for folder in result["unlisted"]:
-        console.print(f"Unchecked {plain(folder)}: its manifest lists no files, because version 0.1 wrote it")
+        console.print(
+            f"Unchecked {plain(folder)}: its manifest lists no files: version 0.1 wrote it, or the list was removed"
+        )
     console.print(
         f"{result['files']:,} files of {result['results']:,} results read, {result['bytes'] / 1e6:,.1f} MB; "
         f"{len(result['damaged']):,} damaged"

@@ -166,3 +166,8 @@ class VerifyConfig(JobConfig):
     place: Annotated[str, Positional(), Metavar("PLACE")] = Field(
         description="A store, model, audit, evaluation, version or registry, or a folder of results.", min_length=1
     )
+    strict: bool = Field(
+        False,
+        description="Also refuse results whose manifest is not sealed or lists no files, and files that no manifest "
+        "lists.",
+    )

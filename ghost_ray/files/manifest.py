@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ghost_ray import __version__
-from ghost_ray.errors import Damaged, InputError, one_line, redact
+from ghost_ray.errors import Damaged, InputError, one_line, redact, redact_values
 from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, write_sealed
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 
@@ -119,15 +119,6 @@ def _moment(text: str) -> str:
 
 
 Moment = Annotated[str, AfterValidator(_moment)]  # as `now` writes it
-
-
-def redact_values(value: Any) -> Any:
-    """A copy of nested settings in which no URI carries credentials."""
-    if isinstance(value, dict):
-        return {key: redact_values(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_values(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
 
 
 def library_versions() -> dict[str, str]:

@@ -197,6 +197,7 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
     if config.store is not None:
         yield _open(config.store, "store", model, verify=config.verify)
         return
+    from ghost_ray.backbone import name_from_manifest
     from ghost_ray.jobs.extract.extract_job import extract
     from ghost_ray.jobs.extract.extract_plan import make_plan
 
@@ -206,7 +207,7 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
     settings = ExtractConfig.model_validate(
         {
             "data": config.data,
-            "model": config.network or network.name,
+            "model": config.network or name_from_manifest(network.name, model.uri),
             **config.model_dump(include=set(DeviceConfig.model_fields)),
             "unknown": True,
             "out": place,

@@ -157,6 +157,13 @@ def find_results(folders: Sequence[str]) -> list[Result]:
     return list(found.values())
 
 
+def part_of(folder: str, name: str) -> str:
+    """A folder in a result that a file of the result names; ValueError for a name that leads elsewhere."""
+    if "/" in name or name in ("", ".", ".."):
+        raise ValueError(f"{one_line(name, 60)!r} is not the name of a folder in it")
+    return join(folder, name)
+
+
 def _shown(name: str) -> str:
     """A folder's name; of a staging folder the name it will have."""
     return name.removeprefix(".").removesuffix(_STAGING) if name.startswith(".") else name

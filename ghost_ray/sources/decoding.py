@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-from functools import lru_cache
 
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from ghost_ray.errors import one_line
 
-# PostScript is a program that Pillow hands to Ghostscript; a data set must never run one.
-_REFUSED_FORMATS = frozenset({"EPS"})
-
+# What the suffixes of images stand for; JPEG includes MPO. Of Pillow's other formats, some open their content with all
+# formats again, PostScript among them, which is a program that Pillow hands to Ghostscript.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 # A picture of the most pixels takes up to 760 MiB while it is decoded. Decoders that make copies of their own would
 # take more than 1 GiB: WebP's keeps two canvases and gives a third.
@@ -39,13 +38,13 @@ def decode(data: bytes) -> Image.Image:
     if not data:
         raise DecodeError("the file is empty")
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as picture:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as picture:
             _refuse_bombs(picture)
             return picture.convert("RGB")
     except DecodeError:
         raise
     except UnidentifiedImageError:
-        raise DecodeError("not a picture in any format known to Pillow") from None
+        raise DecodeError(f"not a picture in any format that is read ({', '.join(_FORMATS)})") from None
     except Exception as error:  # Pillow's decoders raise almost any exception on damaged data
         raise DecodeError(one_line(error) or type(error).__name__) from error
 
@@ -68,9 +67,3 @@ def _refuse_bombs(picture: Image.Image) -> None:
 
 def _size(value: object) -> int:
     return value if isinstance(value, int) else 0
-
-
-@lru_cache(maxsize=1)
-def _formats() -> tuple[str, ...]:
-    Image.init()
-    return tuple(name for name in Image.ID if name not in _REFUSED_FORMATS)

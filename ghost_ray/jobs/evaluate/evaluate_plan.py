@@ -58,6 +58,10 @@ def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str
     """Check stores that are open already, and what is to be done with them."""
     if KNOWN in config.unknown:
         raise InputError("unknown", KNOWN, "is the name of the known set", "choose another name")
+    for name in config.images:
+        if name not in (KNOWN, *config.unknown):
+            hint = nearest(name, config.unknown) or "sets: " + ", ".join((KNOWN, *config.unknown))
+            raise InputError("images", name, "is not the name of a set", hint)
     groups = _groups(config)
     for field, store in [("fit", fit), ("known", known), *(("unknown", store) for store in unknown.values())]:
         _require_rows(store, field)

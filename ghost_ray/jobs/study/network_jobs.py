@@ -183,12 +183,17 @@ class NetworkJobs:
 
     def _evaluation(self, sets: list[str], methods: list[str], out: str) -> EvaluateConfig:
         groups = {name: ",".join(each) for name, each in self._config.groups.items() if set(each) <= set(sets)}
+        roles, extracted = (
+            {KNOWN: KNOWN} | {name: unknown_role(name) for name in sets},
+            to_extract(self._config, self.name),
+        )
         return EvaluateConfig(
             fit=self.places[FIT],
             known=self.places[KNOWN],
             unknown={name: self.places[unknown_role(name)] for name in sets},
             methods=tuple(methods),
             group=groups,
+            images={name: self._data[role].section.data for name, role in roles.items() if role in extracted},
             draws=self._config.draws,
             draw_size=self._config.draw_size,
             seed=self._config.seed,
