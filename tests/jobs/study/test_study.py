@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,19 @@ def test_a_study_without_ghost_of_one_network_and_set_is_shown_too(world: Path, 
     (out / "results.json").write_text("{}")
     with pytest.raises(InputError, match="does not hold a study"):
         report.run(ReportConfig(folders=(str(out),), plots=False))
+
+
+def test_a_study_is_shown_wherever_it_stands_among_the_folders(world: Path, tmp_path: Path) -> None:
+    _evaluated_alone(world, tmp_path / "alone", "gamma", ("ghost", "msp"), ("near",))
+    folders = [str(tmp_path / "alone"), str(world / "study")]
+    for order in (folders, folders[::-1]):
+        shown = report.run(ReportConfig(folders=tuple(order), out=str(tmp_path / "page.html"), plots=False))
+        assert {section["kind"] for section in shown["sections"]} == {"study", "network", "evaluation"}
+        assert len(shown["verdict"]) == 2
+    shutil.copytree(world / "study", tmp_path / "second")
+    both = (str(world / "study"), str(tmp_path / "second"))
+    with pytest.raises(InputError, match="several studies"):
+        report.run(ReportConfig(folders=both, out=str(tmp_path / "page.html"), plots=False))
 
 
 def test_every_method_that_a_network_allows_is_taken_for_all(world: Path, tmp_path: Path) -> None:
