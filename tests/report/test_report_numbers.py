@@ -305,7 +305,7 @@ def test_where_a_rival_is_better_it_is_marked_as_where_ghost_is(tmp_path: Path) 
         test |= {"difference": 0.1 if place % 2 else -0.1, "significant": True}
     (tmp_path / "e" / "significance.json").write_text(json.dumps(content))
     make_page(tmp_path)
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "page.html").read_text()
     for word in ("GHOST better", "GHOST worse"):
         classes = re.findall(rf'class="([^"]*)">[^<]*{word}<', page)
         assert classes
