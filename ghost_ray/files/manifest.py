@@ -15,8 +15,8 @@ from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, writ
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
-# A number is raised when the code of that job gives other results for the same input: the next refit then computes them
-# again. Results of a release with the same numbers are not computed again.
+# A number is raised when the code of that job gives other results for the same input: the next refit or study then
+# computes them again. Results of a release with the same numbers are not computed again.
 RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
 # Beyond these limits a manifest is treated as broken or hostile, and nothing is allocated.
 MAX_CLASSES = 10_000_000
@@ -84,19 +84,25 @@ class Manifest(Part):
     rows: int = Field(ge=0)
     config: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    result_versions: dict[str, int] = {}  # RESULT_VERSIONS of the code that made it; 0.1 kept none, and all were 1
     notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
+
+    def is_of_this_code(self) -> bool:
+        """Whether this release would get the same result from the same input."""
+        return self.result_versions.get(self.kind, 1) == RESULT_VERSIONS.get(self.kind, 1)
 
 
 M = TypeVar("M", bound=Manifest)
 
 
 def provenance(config: BaseModel) -> dict[str, Any]:
-    """The fields every new manifest starts with: time, settings, library versions."""
+    """The fields every new manifest starts with: time, settings, versions of libraries and results."""
     return {
         "created": now(),
         "config": redact_values(config.model_dump(mode="json")),
         "versions": library_versions(),
+        "result_versions": dict(RESULT_VERSIONS),
     }
 
 
