@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -15,9 +16,10 @@ from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, writ
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
-# A number is raised when the code of that job gives other results for the same input: the next refit then computes them
-# again. Results of a release with the same numbers are not computed again.
+# A number is raised when the code of that job gives other results for the same input: the next refit or study then
+# computes them again. Results of a release with the same numbers are not computed again.
 RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
+UNNAMED = "imported"  # the name of the network of arrays that were imported without one
 # Beyond these limits a manifest is treated as broken or hostile, and nothing is allocated.
 MAX_CLASSES = 10_000_000
 MAX_DIMENSIONS = 1_000_000
@@ -41,6 +43,7 @@ class Network(Part):
     dimensions: int = Field(gt=0, le=MAX_DIMENSIONS)
     preprocessing: dict[str, Any] = {}
     restricted_to: list[int] | None = None  # the classes kept of a head that was narrowed
+    head_sha256: str | None = None  # of an imported head: such stores have no weights to tell them by
 
     @model_validator(mode="after")
     def _allocatable(self) -> Network:
@@ -50,16 +53,24 @@ class Network(Part):
 
     def describe(self) -> str:
         digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
+        digest += f", head {self.head_sha256[:12]}" if self.head_sha256 else ""
         kept = ", head narrowed" if self.restricted_to is not None else ""
         return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest}{kept})"
 
     def same_as(self, other: Network) -> bool:
-        """Whether both are the same network; if a digest is unknown, name and shape decide."""
+        """Whether both are the same network; if digests are unknown, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
         shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
             return shapes and self.weights_sha256 == other.weights_sha256
+        if self.head_sha256 and other.head_sha256:
+            return shapes and self.head_sha256 == other.head_sha256
         return shapes and self.name == other.name
+
+    def may_be_another(self, other: Network) -> bool:
+        """Whether only the shape says that both are the same: no digest of both is known, and neither has a name."""
+        digests = (self.weights_sha256 and other.weights_sha256) or (self.head_sha256 and other.head_sha256)
+        return not digests and {self.name, other.name} == {UNNAMED}
 
 
 class Data(Part):
@@ -84,6 +95,7 @@ class Manifest(Part):
     rows: int = Field(ge=0)
     config: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    result_versions: dict[str, int] = {}  # RESULT_VERSIONS of the code that made it; 0.1 kept none, and all were 1
     notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
 
@@ -94,16 +106,21 @@ class Manifest(Part):
             raise ValueError(f"{len(names)} class names for {self.network.classes} classes")
         return self
 
+    def is_of_this_code(self) -> bool:
+        """Whether this release would get the same result from the same input."""
+        return self.result_versions.get(self.kind, 1) == RESULT_VERSIONS.get(self.kind, 1)
+
 
 M = TypeVar("M", bound=Manifest)
 
 
 def provenance(config: BaseModel) -> dict[str, Any]:
-    """The fields every new manifest starts with: time, settings, library versions."""
+    """The fields every new manifest starts with: time, settings, versions of libraries and results."""
     return {
         "created": now(),
         "config": redact_values(config.model_dump(mode="json")),
         "versions": library_versions(),
+        "result_versions": dict(RESULT_VERSIONS),
     }
 
 
@@ -208,3 +225,15 @@ def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field
             f"belongs to {b.describe()}, but {a_name} to {a.describe()}",
             "use results of one network",
         )
+
+
+def of_unnamed_networks(first: str, one: Network, others: Mapping[str, Network]) -> list[str]:
+    """A note on results that are taken for those of one network because nothing tells them apart."""
+    unsure = [name for name, network in others.items() if one.may_be_another(network)]
+    if not unsure:
+        return []
+    are = "is" if len(unsure) == 1 else "are"
+    return [
+        f"nothing but the shape (K={one.classes}, D={one.dimensions}) says that {', '.join(unsure)} {are} of the "
+        f"network of {first}: import all with `head`, or with a `model` of their own, and networks are told apart"
+    ]

@@ -171,8 +171,9 @@ class HeatMap:
 
     @property
     def gradient(self) -> list[tuple[int, int, int]]:
-        """Colours of the colour bar from left to right."""
-        return list(self.palette[: len(self.values)][::-12])
+        """Colours of the colour bar from left to right, evenly spaced, the first and the last among them."""
+        last = len(self.values) - 1
+        return [self.palette[last - round(step * last / 16)] for step in range(17)]
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ghost_ray.config import EvaluateConfig
 from ghost_ray.errors import InputError, nearest, one_line, redact
-from ghost_ray.files.manifest import require_same_network
+from ghost_ray.files.manifest import of_unnamed_networks, require_same_network
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.rows import Head
 from ghost_ray.scorers import Scorer, ShardedScorer, create, names, options_of, scorer_class
@@ -75,6 +75,10 @@ def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str
     training = BatchReader.of(fit, "fit")
     head = next((reader.head for reader in (training, *readers.values()) if reader.head is not None), None)
     scorers, notes = _bound(config, fit, head)
+    # Arrays of one call are of one network; stores may come from anywhere.
+    if not isinstance(fit, ArrayStore):
+        networks = {name: store.manifest.network for name, store in {KNOWN: known, **unknown}.items()}
+        notes = [*of_unnamed_networks("fit", fit.manifest.network, networks), *notes]
     return Plan(training, readers, scorers, groups, notes)
 
 

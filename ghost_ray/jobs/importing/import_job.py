@@ -163,7 +163,13 @@ def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes
     uri = split_name(config.features)[0]
     manifest = StoreManifest(
         **provenance(config),
-        network=Network(name=config.model, classes=plan.classes, dimensions=plan.dimensions, restricted_to=plan.kept),
+        network=Network(
+            name=config.model,
+            classes=plan.classes,
+            dimensions=plan.dimensions,
+            restricted_to=plan.kept,
+            head_sha256=plan.head.sha256() if plan.head else None,
+        ),
         data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind)],
         rows=part.rows,
         layout="clustered",
