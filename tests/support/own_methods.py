@@ -41,7 +41,7 @@ class Own(Ghost):
     """GHOST as it is, under another name."""
 
 
-class CalledRival(MSP):
+class CalledVariant(MSP):
     """MSP, by an author who sees a variant of GHOST in it."""
 
     rival = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ from support.evaluations import make_toy, settings, write_stores
 from support.studies import settings as study_settings
 from support.studies import stores_of, write_network
 
+from ghost_ray import metrics
 from ghost_ray.jobs import study
 from ghost_ray.jobs.evaluate import run
+from ghost_ray.report.study.lookup import Cells
 
 OWN = "support.own_methods"
 VARIANTS = tuple(f"{OWN}:{name}" for name in ("Robust", "Wider", "WiderPareto"))
@@ -62,3 +65,31 @@ def test_a_subclass_of_ghost_has_its_own_scores_where_fits_are_kept(tmp_path: Pa
         for method in VARIANTS:
             kept = _scores(tmp_path / "study" / "net" / "evaluation-2", method, name)
             assert np.array_equal(kept, _scores(tmp_path / "alone", method, name))
+
+
+def test_the_scorer_says_whether_it_is_a_rival_and_everything_reads_it_there(tmp_path: Path) -> None:
+    """Own inherits it from GHOST, the other says so itself; neither name tells it."""
+    write_network(tmp_path / "net", "net", 0)
+    variants = [f"{OWN}:Own", f"{OWN}:CalledVariant"]
+    methods = ["ghost", *variants, "maxlogit", "energy", "knn"]
+    networks = {"net": stores_of(tmp_path / "net")}
+    study.run(study_settings(tmp_path, networks, methods=methods))
+    folder = tmp_path / "study"
+    measured = json.loads((folder / "net" / "evaluation" / "metrics.json").read_text())
+    assert {r["method"]: r["rival"] for r in measured["results"]} == {
+        method: method not in ("ghost", *variants) for method in methods
+    }
+
+    tests = json.loads((folder / "net" / "evaluation" / "significance.json").read_text())["tests"]
+    whole = json.loads((folder / "results.json").read_text())
+    assert whole["rivals"] == ["maxlogit", "energy", "knn"]
+    corrected = {(t["method"], t["unknown"], t["metric"]): t["p_bonferroni"] for t in tests}
+    assert corrected == {(t["method"], t["unknown"], t["metric"]): t["p_bonferroni"] for t in whole["tests"]}
+    for test in [*tests, *whole["tests"], *whole["pooled"]]:
+        family = 2 if test["method"] in variants else 3
+        assert test["p_bonferroni"] == min(1.0, family * test["p"])
+
+    for name in ("near", "far"):
+        auoscr = {r["method"]: r["auoscr"] for r in measured["results"] if r["unknown"] == name}
+        best = Cells(whole).best_rival("net", name, next(m for m in metrics.registered() if m.field == "auoscr"))
+        assert best == max(((m, auoscr[m]) for m in whole["rivals"]), key=lambda pair: pair[1])
