@@ -27,7 +27,7 @@ def evaluation_verdict(
         return "The evaluation has no result yet: its metrics.json is missing or cannot be read."
     means = {method: mean_over(found, method, sets, "auoscr") for method in methods}
     known = {method: value for method, value in means.items() if value is not None}
-    rivals = {method: value for method, value in known.items() if is_rival(method)}
+    rivals = {method: value for method, value in known.items() if _is_rival(found, method)}
     if GHOST not in known or not rivals:
         return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
     rival = max(rivals, key=rivals.__getitem__)
@@ -35,7 +35,7 @@ def evaluation_verdict(
         _standing(known[GHOST], rivals[rival], title_of(rival), _won(found, methods, sets), len(sets)),
         _sets_won(_won(found, methods, sets), len(sets)),
         _tests(title_of(rival), proven.get(rival, [])),
-        _variant(known, rivals[rival], title_of(rival)),
+        _variant(known, rivals, title_of(rival)),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -74,7 +74,11 @@ def _sets_won(won: int, sets: int) -> str:
 def _leads(found: Found, methods: Sequence[str], name: str) -> bool:
     values = {method: number(found.get((method, name), {}).get("auoscr")) for method in methods}
     mine = values[GHOST]
-    return mine is not None and all(v is None or v < mine for m, v in values.items() if is_rival(m))
+    return mine is not None and all(v is None or v < mine for m, v in values.items() if _is_rival(found, m))
+
+
+def _is_rival(found: Found, method: str) -> bool:
+    return any(is_rival(method, result) for (name, _), result in found.items() if name == method)
 
 
 def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
@@ -91,11 +95,11 @@ def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _variant(known: Mapping[str, float], best_rival: float, rival: str) -> str:
-    better = {method: value for method, value in known.items() if not is_rival(method) and value > known[GHOST]}
+def _variant(known: Mapping[str, float], rivals: Mapping[str, float], rival: str) -> str:
+    better = {method: value for method, value in known.items() if method not in rivals and value > known[GHOST]}
     if not better:
         return ""
-    best = max(better, key=better.__getitem__)
+    best, best_rival = max(better, key=better.__getitem__), max(rivals.values())
     value, _, theirs = told_apart(better[best], known[GHOST], best_rival)
     if better[best] <= best_rival:
         return f"Its variant {title_of(best)} does better than GHOST ({value}), and no better than {rival} ({theirs})."

@@ -101,7 +101,7 @@ def _evaluate(
     remove_tree(scratch)
     store = plan.sets[KNOWN].store
     pairs = [(method, unknown) for unknown in plan.unknowns for method in methods]
-    measured = measure_all(sets, pairs, [store.class_name(k) for k in range(store.classes)])
+    measured = measure_all(sets, plan.scorers, pairs, [store.class_name(k) for k in range(store.classes)])
     _write_table(folder, "curves.parquet", measured.curves)
     _write_table(folder, "per_class.parquet", measured.per_class)
     compared = compare_with_ghost(sets, plan.scorers, plan.unknowns, config.draws, config.draw_size, config.seed)

@@ -25,6 +25,8 @@ class Cells:
             (m["network"], mean_of(m["group"]), m["method"], m["metric"]): m["value"] for m in study["group_means"]
         }
         self._stds = {(c["network"], c["unknown"], c["method"], c["metric"]): c["std"] for c in study["results"]}
+        # 0.1 wrote no rivals.
+        self.rivals = study.get("rivals", [method for method in study["methods"] if is_rival(method, {})])
         self._places = {place[:3] for place in self._values}
 
     def value(self, network: str, unknown: str, method: str, metric: str) -> float | None:
@@ -58,7 +60,7 @@ class Cells:
         values = {
             method: value
             for method in self.methods([network])
-            if is_rival(method) and (value := self.value(network, unknown, method, metric.field)) is not None
+            if method in self.rivals and (value := self.value(network, unknown, method, metric.field)) is not None
         }
         if not values or metric.better is None:
             return None
