@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ghost_ray.errors import Damaged, GhostRayError, InputError, redact
 from ghost_ray.files import MANIFEST, join, kind_of, one_attempt, reaching, read_bytes
-from ghost_ray.files.digests import Digests, require_same, unlisted
+from ghost_ray.files.digests import Digest, Digests, damaged, require_same, unlisted, wrong_digests
 from ghost_ray.model import Model
 from ghost_ray.registry.pointer import CURRENT, Pointer, find_pointer
-from ghost_ray.registry.versions import read_version, resolve_id, version_folder
+from ghost_ray.registry.versions import VersionManifest, read_version, resolve_id, version_folder
 
 _TRIES = 3
 _REFUSED_SECONDS = 0.5  # before a version that could not be loaded is tried again
@@ -53,12 +54,31 @@ class Loaded:
     threshold: float | None  # accept scores at or above; None if none was chosen
     wanted: str | None = None  # the label, or the version, that was requested
     require_digests: bool = False  # as for `load`
+    weights: str | None = None  # where the network's weights were when the version was made; never opened by itself
+    _kept: Mapping[str, Digest] = field(default_factory=dict, repr=False)
     _trouble: _Trouble = field(default_factory=_Trouble, repr=False)
 
     @property
     def trouble(self) -> str | None:
         """Why the last `refresh` failed or kept the old version; None if all is well."""
         return self._trouble.text
+
+    def kept_weights(self) -> str | None:
+        """The copy of the network's weights in the version's folder, every byte compared; None if none was kept.
+
+        Raises
+        ------
+        Damaged
+            If it is not as it was written.
+        """
+        if self.version is None or not self._kept:
+            return None
+        folder = version_folder(self.uri, self.version)
+        with reaching(folder, "registry"):
+            damages = wrong_digests(folder, self._kept)
+        if damages:
+            raise damaged("registry", f"{redact(self.uri)} {self.version}", damages, "give `weights`, or roll back")
+        return join(folder, next(iter(self._kept)))
 
     def refresh(self) -> Loaded:
         """This object, or the version that has become current since; reads one small file.
@@ -146,20 +166,30 @@ def _open(root: str, version: str, wanted: str | None, require_digests: bool) ->
         except (ValueError, KeyError) as error:
             advice = "`ghost-ray registry rollback` returns to an intact version, a refit makes this one again"
             raise Damaged("registry", redact(root), f"{version}: model/{MANIFEST} {error}", advice) from None
-    loaded = _loaded(root, version, join(folder, "model"), wanted, require_digests)
+    loaded = _loaded(root, version, join(folder, "model"), wanted, require_digests, manifest)
     # A version is removed manifest first: while it exists, everything read so far was complete.
     if kind_of(join(folder, MANIFEST)) != "file":
         raise InputError("registry", redact(root), f"{version} was removed while it was read", "load again")
     return loaded
 
 
-def _loaded(uri: str, version: str | None, place: str, wanted: str | None, require_digests: bool) -> Loaded:
+def _loaded(
+    uri: str,
+    version: str | None,
+    place: str,
+    wanted: str | None,
+    require_digests: bool,
+    manifest: VersionManifest | None = None,
+) -> Loaded:
     model = Model.open(place, "registry")
     if require_digests:
         _require_listed(uri, place, model.manifest.digests)
     chosen = model.thresholds()
     threshold = None if chosen is None else float(chosen["threshold"])
-    return Loaded(uri, version, model, threshold, wanted, require_digests)
+    kept = manifest.kept_weights if manifest else None
+    digests = {kept: manifest.digests[kept]} if manifest and manifest.digests and kept else {}
+    weights = manifest.weights if manifest else None
+    return Loaded(uri, version, model, threshold, wanted, require_digests, weights, digests)
 
 
 def _require_listed(uri: str, folder: str, digests: Digests | None) -> None:

@@ -63,6 +63,8 @@ class Shown(Brief):
     data: list[dict[str, Any]]
     drift: dict[str, Any] | None
     folder: str
+    weights: str | None  # where they were when the version was made; None: the network's published ones
+    kept_weights: str | None  # the copy in the folder
     history: list[dict[str, Any]]  # the moves of the pointer to this version
 
 
@@ -96,6 +98,8 @@ def show_version(config: ShowConfig) -> Shown:
             "data": [part.model_dump(mode="json") for part in manifest.data],
             "drift": _drift(root, version),
             "folder": redact(version_folder(root, version)),
+            "weights": manifest.weights,
+            "kept_weights": manifest.kept_weights,
             "history": [move.model_dump(mode="json") for move in moves],
         }
 
