@@ -12,6 +12,7 @@ from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan
 from ghost_ray.rows import Singles
 from ghost_ray.store import Piece, Store, look_at, some_groups
 
+_KEPT_KNOWNS = 0.95  # by FPR95
 _GROUPS = 16  # row groups of 8 MB that are searched for rows of other sets
 
 
@@ -26,8 +27,24 @@ def noticed(plan: Plan, gaussians: Gaussians | None) -> list[str]:
     notes += lacking_classes(sets[KNOWN].label, fit.label, plan.sets[KNOWN].store.class_name)
     notes += _of_shared_rows(plan, sets)
     if gaussians is not None:
+        notes += _of_absent_classes(sets[KNOWN].pred, gaussians)
         notes += of_distances(sets[KNOWN].sample, gaussians)
     return notes
+
+
+def _of_absent_classes(pred: np.ndarray, gaussians: Gaussians) -> list[str]:
+    """A note where knowns are predicted as classes of the head that the training set does not have."""
+    outside = int(np.count_nonzero(~gaussians.present[pred]))
+    if not outside:
+        return []
+    meaningless = outside > (1 - _KEPT_KNOWNS) * len(pred)
+    return [
+        f"ghost: {outside:,} of {len(pred):,} knowns are predicted as one of {len(gaussians.missing):,} classes "
+        "without a Gaussian and score −inf"
+        + ("; FPR95 is then 1 on any unknown set and means nothing" if meaningless else "")
+        + ". If the data has fewer classes than the head, extract or import all sets with `--restrict` and "
+        "`--restrict-like`; of arrays in Python, leave out the columns of the logits"
+    ]
 
 
 def _of_heads(plan: Plan, fit: LookedAt, sets: dict[str, LookedAt]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -116,8 +117,13 @@ def score_set(
 
 
 def score_file(method: str, name: str) -> str:
-    """File name of the scores of one method on one set."""
-    return f"{file_name(method)}__{name}.parquet"
+    """File name of the scores of one method on one set; no two pairs share one."""
+    return f"{_without_separator(file_name(method))}__{_without_separator(name)}.parquet"
+
+
+def _without_separator(name: str) -> str:
+    """A name in which ``__`` does not occur, nor at its ends the half of one."""
+    return re.sub(r"_(?=_)|^_|_$", "%5F", name.replace("%", "%25"))
 
 
 def file_name(method: str) -> str:
