@@ -27,23 +27,24 @@ def noticed(plan: Plan, gaussians: Gaussians | None) -> list[str]:
     notes += lacking_classes(sets[KNOWN].label, fit.label, plan.sets[KNOWN].store.class_name)
     notes += _of_shared_rows(plan, sets)
     if gaussians is not None:
-        notes += _of_absent_classes(sets[KNOWN].pred, gaussians)
+        notes += _of_absent_classes(sets[KNOWN], gaussians)
         notes += of_distances(sets[KNOWN].sample, gaussians)
     return notes
 
 
-def _of_absent_classes(pred: np.ndarray, gaussians: Gaussians) -> list[str]:
-    """A note where knowns are predicted as classes of the head that the training set does not have."""
-    outside = int(np.count_nonzero(~gaussians.present[pred]))
+def _of_absent_classes(known: LookedAt, gaussians: Gaussians) -> list[str]:
+    """A note where knowns are predicted as classes of the head that neither they nor the training set have."""
+    absent, pred = np.setdiff1d(gaussians.missing, known.label), known.pred
+    outside = int(np.isin(pred, absent).sum())
     if not outside:
         return []
     meaningless = outside > (1 - _KEPT_KNOWNS) * len(pred)
     return [
-        f"ghost: {outside:,} of {len(pred):,} knowns are predicted as one of {len(gaussians.missing):,} classes "
-        "without a Gaussian and score −inf"
+        f"ghost: {outside:,} of {len(pred):,} knowns are predicted as one of {len(absent):,} classes "
+        "of the head that no set has: they score −inf"
         + ("; FPR95 is then 1 on any unknown set and means nothing" if meaningless else "")
-        + ". If the data has fewer classes than the head, extract or import all sets with `--restrict` and "
-        "`--restrict-like`; of arrays in Python, leave out the columns of the logits"
+        + ". Narrow the head: extract or import fit with `--restrict` and the others with `--restrict-like`; of arrays "
+        "in Python, leave out these columns of the logits"
     ]
 
 
