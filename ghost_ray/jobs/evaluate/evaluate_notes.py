@@ -35,17 +35,18 @@ def noticed(plan: Plan, gaussians: Gaussians | None) -> list[str]:
 
 
 def _of_absent_classes(known: LabelCounts, gaussians: Gaussians) -> list[str]:
-    """A note where knowns are predicted as classes of the head that the training set does not have."""
-    outside = int(known.n[~gaussians.present[known.pred]].sum())
+    """A note where knowns are predicted as classes of the head that neither they nor the training set have."""
+    absent = np.setdiff1d(gaussians.missing, known.label)
+    outside = int(known.n[np.isin(known.pred, absent)].sum())
     if not outside:
         return []
     meaningless = outside > (1 - _KEPT_KNOWNS) * known.rows
     return [
-        f"ghost: {outside:,} of {known.rows:,} knowns are predicted as one of {len(gaussians.missing):,} classes "
-        "without a Gaussian and score −inf"
+        f"ghost: {outside:,} of {known.rows:,} knowns are predicted as one of {len(absent):,} classes "
+        "of the head that no set has: they score −inf"
         + ("; FPR95 is then 1 on any unknown set and means nothing" if meaningless else "")
-        + ". If the data has fewer classes than the head, extract or import all sets with `--restrict` and "
-        "`--restrict-like`; of arrays in Python, leave out the columns of the logits"
+        + ". Narrow the head: extract or import fit with `--restrict` and the others with `--restrict-like`; of arrays "
+        "in Python, leave out these columns of the logits"
     ]
 
 
