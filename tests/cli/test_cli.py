@@ -106,7 +106,6 @@ def test_wrong_input_is_one_line_and_changes_nothing(
     (here / "twice.yaml").write_text("alpha: 0.1\nout: o\nalpha: 0.2\n")
     os.mkfifo(here / "pipe")
     described(here / "few", class_names=["only one"])
-    described(here / "huge", network={"name": "x", "classes": 4000, "dimensions": 1_000_000})
     long = "x" * 300
     locked = here / "file"
     locked.write_text("not a folder")
@@ -156,7 +155,6 @@ def test_wrong_input_is_one_line_and_changes_nothing(
         (["extract", "--data", "/dev/zero", "--model", "resnet18", "--out", "o"], ["--data", "nor a regular file"]),
         (["audit", "store", "--config", "twice.yaml"], ["twice.yaml", "line 3: the key 'alpha' was given before"]),
         (["fit", "few", "--out", "o"], ["STORE", "few", "1 class names for 3 classes"]),
-        (["fit", "huge", "--out", "o"], ["STORE", "huge", "expected float32 lists of 1000000"]),
         (["demo", "--out", "o", "--methods", "knn:k=99999999999"], ["--methods", "k must be 1 to 10,000"]),
     ]
     for words, told in cases:
