@@ -89,9 +89,10 @@ class Model:
             content = parse_json(data)
             if not isinstance(content, dict) or not isinstance(content.get("threshold"), int | float):
                 raise ValueError("holds no threshold")
-            if not isinstance(content.get("rule"), str):
-                raise ValueError("does not say by which rule the threshold was chosen")
             float(content["threshold"])
+            content = {"rule": "threshold", **content}  # one that was written by hand says no more
+            if not isinstance(content["rule"], str):
+                raise ValueError("its rule is not a word")
         except (ValueError, OverflowError) as error:
             raise InputError(
                 self.field, redact(self.uri), f"{THRESHOLDS}: {one_line(error)}", "choose it again"

@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -99,13 +99,6 @@ class Manifest(Part):
     notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
 
-    @model_validator(mode="after")
-    def _as_many_names_as_classes(self) -> Self:
-        names = getattr(self, "class_names", None)  # some kinds of result have them
-        if isinstance(names, list) and len(names) != self.network.classes:
-            raise ValueError(f"{len(names)} class names for {self.network.classes} classes")
-        return self
-
     def is_of_this_code(self) -> bool:
         """Whether this release would get the same result from the same input."""
         return self.result_versions.get(self.kind, 1) == RESULT_VERSIONS.get(self.kind, 1)
@@ -196,7 +189,11 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
             raise ValueError(
                 f"has format version {one_line(raw.get('format_version'), 40)}, this release reads {understood}"
             )
-        return kind.model_validate(raw)
+        manifest = kind.model_validate(raw)
+        names = getattr(manifest, "class_names", None)  # some kinds of result have them
+        if names is not None and len(names) != manifest.network.classes:
+            raise ValueError(f"has {len(names)} class names for {manifest.network.classes} classes")
+        return manifest
     except ValidationError as error:
         problem = f"{MANIFEST}: {first_problem(error)}"
     except ValueError as error:

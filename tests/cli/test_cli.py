@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.stores import Toy, write_store
+from support.stores import Toy, forget_digests, write_store
 
 from ghost_ray.cli import main
 from ghost_ray.cli.commands import COMMANDS
@@ -80,6 +81,14 @@ def store(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path / "store"
 
 
+def described(folder: Path, **otherwise: object) -> None:
+    """A copy of the store whose manifest says something else."""
+    shutil.copytree(folder.parent / "store", folder)
+    forget_digests(folder)
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**content, **otherwise}))
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -94,6 +103,10 @@ def test_wrong_input_is_one_line_and_changes_nothing(
     (here / "pictures").mkdir()
     Image.new("RGB", (8, 8)).save(here / "pictures" / "a.png")
     (here / "bad.yaml").write_text("alhpa: 0.1\n")
+    (here / "twice.yaml").write_text("alpha: 0.1\nout: o\nalpha: 0.2\n")
+    os.mkfifo(here / "pipe")
+    described(here / "few", class_names=["only one"])
+    long = "x" * 300
     locked = here / "file"
     locked.write_text("not a folder")
     before = snapshot(here)
@@ -135,6 +148,14 @@ def test_wrong_input_is_one_line_and_changes_nothing(
         ),
         (["score", "store", "--store", "store", "--out", "o.parquet"], ["MODEL", "store", "expected 'model'"]),
         (["report", "empty"], ["DIR", "empty"]),
+        (["report", long], ["DIR", "too long a name"]),
+        (["fit", long, "--out", "o"], ["STORE", "too long a name"]),
+        (["extract", "--data", long, "--model", "resnet18", "--out", "o"], ["--data", "too long a name"]),
+        (["extract", "--data", "pipe", "--model", "resnet18", "--out", "o"], ["--data", "nor a regular file"]),
+        (["extract", "--data", "/dev/zero", "--model", "resnet18", "--out", "o"], ["--data", "nor a regular file"]),
+        (["audit", "store", "--config", "twice.yaml"], ["twice.yaml", "line 3: the key 'alpha' was given before"]),
+        (["fit", "few", "--out", "o"], ["STORE", "few", "1 class names for 3 classes"]),
+        (["demo", "--out", "o", "--methods", "knn:k=99999999999"], ["--methods", "k must be 1 to 10,000"]),
     ]
     for words, told in cases:
         with pytest.raises(SystemExit) as ended:

@@ -11,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ghost_ray.config import ExtractConfig, build, safe_yaml
+from ghost_ray.config.refit_settings import RefitConfig
+from ghost_ray.errors import InputError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -64,6 +66,9 @@ def test_the_core_schema(text: str, value: Any) -> None:
         ("!!timestamp x", "does not fit its tag"),
         ("!!int ''", "does not fit its tag"),
         ("a: 1\n---\nb: 2", "expected a single document"),
+        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' was given before, in line 1"),
+        ("{a: 1, 'a': 2}", "line 1: the key 'a' was given before, in line 1"),
+        ("gates:\n  keep: 1\n  keep: 2\n", "line 3: the key 'keep' was given before, in line 2"),
         ("a: b: c", "mapping values are not allowed"),
     ],
 )
@@ -71,6 +76,19 @@ def test_what_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         safe_yaml.load(text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_overrides_the_same_key_of_a_merged_mapping() -> None:
+    assert safe_yaml.load("base: &b {keep: 1, more: 2}\nmine: {<<: *b, keep: 3}")["mine"] == {"keep": 3, "more": 2}
+
+
+def test_gates_that_are_given_twice_are_refused_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "refit.yaml"
+    path.write_text("registry: r\ngates: {max_accuracy_drop: 0.01}\nkeep: 3\ngates: {}\n")
+    with pytest.raises(InputError) as caught:
+        build(RefitConfig, {}, str(path))
+    assert str(path) in str(caught.value)
+    assert "line 4: the key 'gates' was given before, in line 2" in str(caught.value)
 
 
 @pytest.mark.parametrize(("written", "actors"), [("1:8", "1:8"), ('"1:8"', "1:8"), ("4", "4")])

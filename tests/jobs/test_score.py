@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from support.object_stores import object_store_in_environment
-from support.stores import Toy, write_store, write_toy_model
+from support.stores import Toy, forget_digests, write_store, write_toy_model
 
 from ghost_ray.config import DeviceConfig, ScoreConfig, build
 from ghost_ray.errors import Damaged, InputError
@@ -129,6 +129,17 @@ def test_chosen_threshold_is_stored_and_used_next_time(place: Path) -> None:
     again = run(config(place, overwrite=True))
     assert again["threshold"] == chosen["threshold"]
     assert (again["stored"], chosen["stored"]) == (False, True)
+
+
+def test_a_threshold_without_its_rule_is_used(place: Path) -> None:
+    chosen = run(config(place, accept_known=0.9, known=str(place / "val")))
+    forget_digests(place / "model")
+    (place / "model" / "thresholds.json").write_text(json.dumps({"threshold": chosen["threshold"]}))
+    again = run(config(place, overwrite=True))
+    assert (again["threshold"], again["rule"]) == (chosen["threshold"], "threshold")
+    (place / "model" / "thresholds.json").write_text(json.dumps({"threshold": 1.0, "rule": [1]}))
+    with pytest.raises(InputError, match="its rule is not a word"):
+        run(config(place, overwrite=True))
 
 
 def test_a_threshold_chosen_in_a_version_is_used_and_not_stored(place: Path) -> None:

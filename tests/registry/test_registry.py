@@ -85,8 +85,9 @@ def test_versions_can_be_named_by_number_and_beginning(root: str) -> None:
     assert [registry.resolve_id(root, name) for name in ("1", "0002", versions[2][:8])] == versions
     with pytest.raises(InputError, match="fits 3 versions"):
         registry.resolve_id(root, "000")
-    with pytest.raises(InputError, match="is not a version"):
-        registry.resolve_id(root, "../../etc")
+    for name in ("../../etc", "²", "٣", "9" * 5000, ""):
+        with pytest.raises(InputError, match="is not a version"):
+            registry.resolve_id(root, name)
 
 
 def test_rollback_goes_back_step_by_step_and_holds_what_was_left(root: str) -> None:

@@ -72,9 +72,37 @@ def test_unreadable_files_become_errors_of_their_key(tmp_path: Path) -> None:
     images = {image.key: image for image in source.reader.read(source.seen.items)}
     assert images[f"{WNIDS[0]}/broken.png"].error == "does not exist"
     assert sum(image.error is None for image in images.values()) == 3  # the loop adds nothing
-    assert [(failure.key, failure.stage) for failure in source.seen.failures if "loop" not in failure.key] == [
-        (f"{WNIDS[0]}/pipe.png", "list")
-    ]
+    assert [(failure.key, failure.stage) for failure in source.seen.failures] == [(f"{WNIDS[0]}/pipe.png", "list")]
+
+
+def test_linked_folders_are_listed_under_each_link_and_a_link_in_them_once(tmp_path: Path) -> None:
+    shared, deep = tmp_path / "shared", tmp_path / "deep"
+    for place in (shared, deep):
+        place.mkdir()
+        (place / "a.png").write_bytes(picture(1))
+    (shared / "more").symlink_to(deep)
+    root = tmp_path / "root"
+    (root / "ant").mkdir(parents=True)
+    (root / "ant" / "x").symlink_to(shared)
+    (root / "ant" / "y").symlink_to(shared)
+    source = open_source(str(root))
+    assert source.seen.items["key"].to_pylist() == ["ant/x/a.png", "ant/x/more/a.png", "ant/y/a.png"]
+    ((key, stage, problem),) = source.seen.failures
+    assert (key, stage) == ("ant/y/more/", "list")
+    assert "followed before" in problem
+
+
+def test_folders_too_deep_to_walk_are_told(tmp_path: Path) -> None:
+    (tmp_path / "root" / "ant").mkdir(parents=True)
+    (tmp_path / "root" / "ant" / "a.png").write_bytes(picture(1))
+    place = tmp_path / "root" / "ant"
+    for _ in range(600):
+        place /= "d"
+    place.mkdir(parents=True)
+    source = open_source(str(tmp_path / "root"))
+    assert source.seen.items["key"].to_pylist() == ["ant/a.png"]
+    (failure,) = source.seen.failures
+    assert "more than 100 folders deep" in failure.error
 
 
 def test_names_that_are_not_utf8_are_told(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_damaged_files_never_give_other_numbers_silently(
     assert found is None or np.array_equal(found, values)
 
 
+def test_a_header_of_structs_in_structs_is_left_to_arrow(tmp_path: Path) -> None:
+    values = vectors(20_000, 1)
+    damaged = bytearray(write(tmp_path / "a.parquet", values).read_bytes())
+    with open_parquet(str(tmp_path / "a.parquet")) as (file, _):
+        at = file.metadata.row_group(0).column(1).data_page_offset
+        damaged[at : at + 3000] = b"\x1c" * 3000  # field 1 is a struct, whose field 1 is a struct, …
+        (tmp_path / "damaged.parquet").write_bytes(damaged)
+        with pa.OSFile(str(tmp_path / "damaged.parquet")) as broken:
+            assert read_vectors(broken, file, 0, "embedding", 1) is None
+
+
 @st.composite
 def encoded_levels(draw: st.DrawFn) -> tuple[bytes, list[int], int]:
     """Levels in Parquet's hybrid encoding, in runs and packed groups as they come, and what they say."""

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -71,17 +72,19 @@ def thin_head(folder: Path) -> Reading:
 
 
 def deflated_weights(folder: Path) -> Reading:
-    """Two gigabytes of zeros in two megabytes."""
-    read = _weights(folder, lambda state: None)
+    """1.6 gigabytes of zeros in two megabytes."""
+
+    def change(state: dict[str, Any]) -> None:
+        import torch
+
+        state["more"] = torch.zeros(400_000_000)
+
+    read = _weights(folder, change)
     plain, packed = folder / "weights.pth", folder / "packed.pth"
     with zipfile.ZipFile(plain) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
-            if not name.endswith("/data/0"):
-                new.writestr(name, old.read(name))
-                continue
-            with new.open(name, "w", force_zip64=True) as member:
-                for _ in range(2048):
-                    member.write(bytes(_MIB))
+            with old.open(name) as source, new.open(name, "w", force_zip64=True) as member:
+                shutil.copyfileobj(source, member, _MIB)
     packed.replace(plain)
     return read
 
@@ -120,6 +123,31 @@ def valid_manifest(folder: Path) -> Reading:
 def valid_manifest_within_the_limit(folder: Path) -> Reading:
     """As many entries as are taken."""
     return _manifest(folder, "data", "[" + ",".join(['{"uri": "x", "kind": "folder"}'] * 330_000) + "]")
+
+
+def huge_network(folder: Path) -> Reading:
+    """A store whose manifest says 4,000 classes of a million dimensions: 64 GB of statistics."""
+    import resource
+
+    from ghost_ray.config import FitConfig
+    from ghost_ray.jobs.fit import run
+
+    _manifest(folder, "class_names", "null")
+    fit = FitConfig(store=str(folder / "store"), out=str(folder / "model"), overwrite=True)
+    where = folder / "store" / "manifest.json"
+    with contextlib.redirect_stderr(io.StringIO()):
+        run(fit)
+    content = json.loads(where.read_bytes())
+    content["network"] |= {"classes": 4000, "dimensions": 1_000_000}
+    where.write_text(json.dumps(content))
+    limit = memory("VmSize") + (16 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    def read() -> None:
+        with contextlib.redirect_stderr(io.StringIO()):
+            run(fit)
+
+    return read
 
 
 def _failures(uri: str) -> list[str]:
@@ -335,6 +363,7 @@ BOMBS: dict[str, tuple[Bomb, str]] = {
     "wrong-types-within-the-limit": (wrong_types_within_the_limit, "990,001 of its values are wrong"),
     "valid-manifest": (valid_manifest, "more than the 33,554,432 allowed"),
     "valid-manifest-within-the-limit": (valid_manifest_within_the_limit, "was read"),
+    "huge-network": (huge_network, "expected float32 lists of 1000000"),
     "links": (links, "a link that was followed before"),
     "encoded-image": (encoded_image, "more than the 134,217,728 that an image may have"),
     "image-in-a-tar": (image_in_a_tar, "more than the 134,217,728 that an image may have"),

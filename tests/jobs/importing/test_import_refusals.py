@@ -63,6 +63,10 @@ def _with(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarray:
         ("features", lambda a: a.astype("U4"), "holds text, expected numbers"),
         ("features", lambda a: a.astype("c8"), "values of type complex64"),
         ("features", lambda a: a[:0], "has no rows"),
+        ("features", lambda a: a[:, :0], "has shape (500, 0), expected 1 to 1,000,000 columns"),
+        ("logits", lambda a: a[:, :0], "has shape (500, 0), expected 1 to 10,000,000 columns"),
+        ("features", lambda a: np.zeros((N, 1_000_001), "i1"), "expected 1 to 1,000,000 columns"),
+        ("labels", lambda a: np.array(["a", "b", "c", "\ud800"])[a], "not valid text"),
     ],
 )
 def test_wrong_arrays_are_named(
@@ -176,6 +180,18 @@ def test_a_file_that_is_not_there(tmp_path: Path, files: dict[str, str], field: 
     message = refusal(tmp_path, {**files, field: str(tmp_path / "nowhere.npz")})
     assert message.startswith(f"{field} ")
     assert "does not exist" in message or "No such file" in message
+
+
+def test_keys_and_names_that_are_not_text(tmp_path: Path, files: dict[str, str]) -> None:
+    np.save(tmp_path / "keys.npy", np.array([f"{row}\udcff" for row in range(N)]))
+    assert "not valid text" in refusal(tmp_path, files, keys=str(tmp_path / "keys.npy"))
+    (tmp_path / "names.json").write_text('["a", "b", "c", "\\ud800"]')
+    assert "is not valid JSON" in refusal(tmp_path, files, class_names=str(tmp_path / "names.json"))
+
+
+def test_rows_that_are_one_row_repeated(tmp_path: Path, files: dict[str, str]) -> None:
+    torch.save(torch.zeros(1, D).expand(10**10, D), tmp_path / "rows.pt")
+    assert "and they are not in the file" in refusal(tmp_path, files, features=str(tmp_path / "rows.pt"))
 
 
 def test_a_name_that_is_not_in_the_file(tmp_path: Path, files: dict[str, str]) -> None:
