@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import pytest
 from support.registries import make_version
 from support.results import make_audit, make_evaluation
 
+from ghost_ray.cli import print_result
 from ghost_ray.cli.show import percent, plain, render
 from ghost_ray.config import ReportConfig
 from ghost_ray.config.refit_settings import RegistryConfig
@@ -97,3 +99,12 @@ def test_what_was_noticed_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     render("fit", {**fitted, **nothing, "notes": said})
     noted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note: ")]
     assert noted == 2 * [f"Note: {sentence}" for sentence in said]
+
+
+def test_json_holds_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {"name": "a\x9b31m\u202eb\x1b[0mσ\U000e0001", "place": "abfs://c@a/x?sig=verysecret", "rows": [1.5, None]}
+    print_result("score", result, as_json=True)
+    printed = capsys.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in printed)
+    assert "σ" in printed
+    assert json.loads(printed) == result | {"place": "abfs://c@a/x?sig=…"}
