@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from support.results import make_audit, make_evaluation
 from support.studies import of_the_paper
 
 from ghost_ray import metrics
+from ghost_ray.cli import print_result
 from ghost_ray.cli.show import percent, plain, render
 from ghost_ray.config import ReportConfig
 from ghost_ray.config.refit_settings import RegistryConfig
@@ -159,3 +161,12 @@ def test_no_number_of_an_evaluation_is_cut_on_80_columns(capsys: pytest.CaptureF
     for result in results:
         assert f"{result['auoscr']:.3f}" in _words(shown)
     assert max(len(line) for line in shown.splitlines() if "│" in line or "┃" in line) <= 80
+
+
+def test_json_holds_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {"name": "a\x9b31m\u202eb\x1b[0mσ\U000e0001", "place": "abfs://c@a/x?sig=verysecret", "rows": [1.5, None]}
+    print_result("score", result, as_json=True)
+    printed = capsys.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in printed)
+    assert "σ" in printed
+    assert json.loads(printed) == result | {"place": "abfs://c@a/x?sig=…"}

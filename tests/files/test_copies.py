@@ -43,6 +43,14 @@ def test_a_remote_file_is_fetched_once_by_all_processes_of_a_machine(store: Obje
     assert downloads(store) == 1
 
 
+def test_copies_are_for_their_user_alone(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "ghost_ray" / "files").mkdir(parents=True, mode=0o755)  # as earlier releases left it
+    place = f"s3://{store.bucket}/weights.pth"
+    write_bytes(place, b"private")
+    local_copy(place, "weights")
+    assert (tmp_path / "cache" / "ghost_ray" / "files").stat().st_mode & 0o777 == 0o700
+
+
 def test_another_version_is_noticed_without_a_download_and_takes_the_place_of_the_old(store: ObjectStore) -> None:
     place = f"s3://{store.bucket}/weights.pth"
     write_bytes(place, b"one")

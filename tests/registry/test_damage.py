@@ -24,6 +24,7 @@ from ghost_ray.config.refit_settings import (
     VerifyConfig,
 )
 from ghost_ray.errors import Damaged, DamageFound, InputError
+from ghost_ray.files.json_files import sealed
 from ghost_ray.registry import looking, operations
 from ghost_ray.registry.status import status
 from ghost_ray.registry.verifying import verify
@@ -242,3 +243,52 @@ def test_verify_ends_with_2_and_names_each_file(root: str, capsys: pytest.Captur
     files = [one["file"] for one in json.loads(printed.out)["damaged"]]
     assert [Path(file).name for file in files] == ["report.html", "drift.json"]
     assert printed.err.count("\n") <= 2
+
+
+def strip_digests(manifest: Path) -> None:
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({key: value for key, value in content.items() if key not in ("digests", "seal")}))
+
+
+def test_strict_reading_refuses_a_result_without_a_list_of_its_files(root: str) -> None:
+    model = folder_of(root, 3) / "model"
+    assert verify(VerifyConfig(place=root, strict=True))["damaged"] == []
+    assert ghost_ray.load(root, require_digests=True).version == folder_of(root, 3).name
+    strip_digests(model / "manifest.json")
+    assert verify(VerifyConfig(place=str(model)))["unlisted"] == ["."]
+    assert ghost_ray.load(str(model)).threshold == 3
+    with pytest.raises(DamageFound, match=r"manifest\.json has no seal"):
+        verify(VerifyConfig(place=str(model), strict=True))
+    (model / "manifest.json").write_bytes(sealed(json.loads((model / "manifest.json").read_text())))
+    with pytest.raises(DamageFound, match=r"manifest\.json lists no files"):
+        verify(VerifyConfig(place=str(model), strict=True))
+    with pytest.raises(InputError, match=r"manifest\.json lists no files"):
+        ghost_ray.load(str(model), require_digests=True)
+
+
+@pytest.mark.parametrize("name", ["evil.py", ".evil.py", "model/evil.py"])
+def test_strict_reading_names_files_that_no_manifest_lists(
+    root: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = ghost_ray.load(root, version="2", require_digests=True)
+    (folder_of(root, 3) / name).write_text("raise SystemExit")
+    assert ghost_ray.load(root).version == folder_of(root, 3).name
+    with pytest.raises(InputError, match=r"evil\.py is not listed"):
+        ghost_ray.load(root, require_digests=True)
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", root, "--strict", "--json"])
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert [one["file"] for one in json.loads(printed.out)["damaged"]] == [f"versions/{folder_of(root, 3).name}/{name}"]
+    assert "1 problem: " in printed.err
+    assert loaded.refresh().version == loaded.version
+
+
+def test_refresh_is_as_strict_as_load(root: str) -> None:
+    loaded = ghost_ray.load(root, require_digests=True)
+    make_version(root, "d")
+    (folder_of(root, 4) / "evil.py").write_text("raise SystemExit")
+    promote(root, "4")
+    assert loaded.refresh().version == loaded.version
+    assert loaded.trouble is not None
+    assert "evil.py is not listed" in loaded.trouble

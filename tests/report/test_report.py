@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -275,6 +276,19 @@ def test_safe_json_never_ends_its_script(text: str) -> None:
 
 
 # ---- figures for papers ------------------------------------------------------------------------------------------
+
+
+def test_names_with_control_characters_leave_figures_valid_and_the_page_in_order(tmp_path: Path) -> None:
+    make_audit(tmp_path / "audit", classes=4, dimensions=6)
+    manifest = json.loads((tmp_path / "audit" / "manifest.json").read_text())
+    names = ["esc\x1b[31m", "right\u202eleft", "c1\x9b31m", "nul\x00"]
+    write_json(tmp_path / "audit", "manifest.json", {**manifest, "class_names": names})
+    run(ReportConfig(folders=(str(tmp_path),), out=str(tmp_path / "shown" / "page.html")))
+    figures = sorted((tmp_path / "shown" / "plots").glob("*.svg"))
+    assert any("esc\ufffd[31m" in "".join(ElementTree.parse(figure).getroot().itertext()) for figure in figures)
+    page = (tmp_path / "shown" / "page.html").read_text(encoding="utf-8")
+    assert "right\ufffdleft" in page
+    assert not set("\x00\x1b\x9b\u202e") & set(page)
 
 
 def test_plots_are_written_beside_the_page_and_do_not_change(tmp_path: Path) -> None:

@@ -93,6 +93,20 @@ def bomb(width: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body + b"\x00\x00\x00\x00IEND\xaeB`\x82"
 
 
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
+
+
+def in_iptc(content: bytes) -> bytes:
+    """A file of Pillow's format IPTC, which opens its content with all formats again."""
+
+    def field(record: int, number: int, data: bytes) -> bytes:
+        return bytes((0x1C, record, number)) + len(data).to_bytes(2, "big") + data
+
+    size = (10).to_bytes(2, "big")
+    head = field(3, 20, size) + field(3, 30, size) + field(3, 60, b"\x01\x00") + field(3, 120, b"\x05")
+    return head + field(8, 10, content)
+
+
 BROKEN = {
     "empty": (b"", "the file is empty"),
     "text": (b"this is not a picture at all", "not a picture in any format"),
@@ -101,7 +115,8 @@ BROKEN = {
     "zero-sized": (zero_sized(), "pixels|not a picture"),
     "bomb": (bomb(30000), "decompression bomb|exceeds limit"),
     "bomb that Pillow only warns of": (bomb(10000), "decompression bomb: 10000×10000"),
-    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "not a picture"),
+    "postscript": (POSTSCRIPT, "not a picture"),
+    "postscript in another format": (in_iptc(POSTSCRIPT), "not a picture in any format that is read"),
 }
 
 
