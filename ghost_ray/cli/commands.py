@@ -129,15 +129,16 @@ COMMANDS: dict[str, Command] = {
         refit_settings.PromoteConfig,
         "ghost_ray.registry.operations:promote",
         "Make a version the current one, whatever its gates said.",
-        "At every moment, readers see either the old or the new version. A damaged version is refused.",
+        "At every moment, readers see either the old or the new version. A damaged version is refused; if it was held, "
+        "it no longer is, and a refit makes it again.",
         'ghost-ray registry promote registry 7 --reason "checked by hand"',
     ),
     "registry rollback": Command(
         refit_settings.RollbackConfig,
         "ghost_ray.registry.operations:rollback",
         "Return to the version before the current one.",
-        "The version that was left is held: refits do not promote the same inputs again, only a person does. A damaged "
-        "version is skipped.",
+        "The version that was left is held: refits do not promote the same inputs again, only a person does. If it is "
+        "damaged it is not held, and a refit makes it again. A damaged version is not returned to.",
         "ghost-ray registry rollback registry",
     ),
     "registry label": Command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import ipaddress
 import json
 import re
 import tomllib
@@ -45,13 +47,58 @@ def test_the_launched_cluster_is_as_the_documentation_says() -> None:
     assert gpu
     assert all(kind["min_workers"] == 0 < kind["max_workers"] for kind in gpu)
     assert all(kind["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot" for kind in gpu)
-    assert all(kind["node_config"]["IamInstanceProfile"]["Name"] for kind in types.values())
+    profiles = {name: kind["node_config"]["IamInstanceProfile"]["Name"] for name, kind in types.items()}
+    assert profiles == {"head": "ghost-ray-head", "gpu": "ghost-ray-worker", "cpu": "ghost-ray-worker"}
+    for kind in types.values():
+        node = kind["node_config"]
+        assert node["MetadataOptions"] == {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+        assert all(disk["Ebs"]["Encrypted"] is True for disk in node["BlockDeviceMappings"])
     assert cluster["idle_timeout_minutes"] <= 15
     for command in (cluster["head_start_ray_commands"][-1], cluster["worker_start_ray_commands"][-1]):
         assert command.startswith("export RAY_AUTH_MODE=token;")
     assert "--dashboard-host=127.0.0.1" in cluster["head_start_ray_commands"][-1]
     # An image with a current driver on every node: the one that Ray takes by itself is years old.
     assert all("nvidia-driver" in kind["node_config"]["ImageId"] for kind in types.values())
+
+
+def test_ray_opens_nothing_to_the_world_for_the_launched_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's own preparation, against moto in this process: what it would start, and in which network."""
+    import boto3
+    from moto import mock_aws
+    from ray.autoscaler._private.aws.config import bootstrap_aws
+    from ray.autoscaler._private.aws.utils import resource_cache
+    from ray.autoscaler._private.util import prepare_config
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    cluster = load("cluster.yaml")
+    assert cluster["provider"]["use_internal_ips"] is True
+    with mock_aws():
+        resource_cache.cache_clear()
+        ec2 = boto3.client("ec2", region_name=cluster["provider"]["region"])
+        network = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+        subnet = ec2.create_subnet(VpcId=network, CidrBlock="10.9.1.0/24", AvailabilityZone="us-west-2a")
+        own = {
+            "SubnetIds": [subnet["Subnet"]["SubnetId"]],
+            "SecurityGroupIds": [
+                ec2.create_security_group(GroupName="own", Description="own", VpcId=network)["GroupId"]
+            ],
+        }
+        before = ec2.describe_security_groups()["SecurityGroups"]
+        for kind in cluster["available_node_types"].values():
+            assert own.keys() <= kind["node_config"].keys(), "else Ray takes public subnets and opens SSH to all"
+            kind["node_config"] |= own
+        ready = bootstrap_aws(prepare_config(cluster))
+        after = ec2.describe_security_groups()["SecurityGroups"]
+        resource_cache.cache_clear()
+    assert [group["GroupId"] for group in after] == [group["GroupId"] for group in before]
+    assert not any("0.0.0.0/0" in str(group["IpPermissions"]) for group in after)
+    for kind in ready["available_node_types"].values():
+        assert {name: kind["node_config"][name] for name in own} == own
 
 
 def test_only_what_is_installed_and_the_token_leave_this_machine() -> None:
@@ -68,6 +115,39 @@ def test_only_what_is_installed_and_the_token_leave_this_machine() -> None:
 def test_no_secret_travels_with_a_working_directory() -> None:
     ignored = (ROOT / ".rayignore").read_text().splitlines()
     assert {".git", ".venv", ".env", "*.pem", "*.key"} <= set(ignored)
+
+
+def is_left_out(path: str) -> bool:
+    """By Docker's rule: of the patterns that match the path or a folder of it, the last one decides."""
+    left_out = False
+    parents = [path, *(parent.as_posix() for parent in Path(path).parents)]
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!")
+        if not pattern or line.startswith("#"):
+            continue
+        deep = pattern.removeprefix("**/")
+        names = parents if deep == pattern else [Path(parent).name for parent in parents]
+        if any(fnmatch.fnmatchcase(name, deep) and name != "." for name in names):
+            left_out = not line.startswith("!")
+    return left_out
+
+
+def test_only_what_is_installed_and_run_goes_into_the_image() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {"ghost_ray/cli/main.py", "jobs/refit.py", "pyproject.toml", "constraints.txt"}
+    for path in needed | {project["readme"], *project["license-files"]}:
+        assert not is_left_out(path), path
+    for path in (".git/config", ".venv/bin/python", ".env", "server.pem", "id.key", "deploy/refit.yaml", "data/x.png"):
+        assert is_left_out(path), path
+    for path in ("ghost_ray/.env", "ghost_ray/cli/my.pem", "jobs/secret.key", "ghost_ray/__pycache__/x.pyc"):
+        assert is_left_out(path), path
+    steps = [line for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines() if line[:1] not in ("#", "")]
+    assert [step for step in steps if step.startswith(("USER", "COPY"))] == [
+        "USER root",
+        "COPY . /opt/ghost_ray",  # owned by root
+        "USER 1000",  # runAsNonRoot needs a number
+    ]
+    assert any(step.startswith("RUN") and "chmod -R go-w /opt/ghost_ray" in step for step in steps)
 
 
 # The fields of ray.io/v1 in KubeRay 1.6 that these files may use; anything else would be dropped or refused.
@@ -87,17 +167,20 @@ ENVIRONMENT = {
         ["name"], name=TEXT, value=TEXT, valueFrom=fields(["secretKeyRef"], secretKeyRef=fields(["name", "key"]))
     ),
 }
+RESTRICTED = fields(
+    ["runAsNonRoot", "allowPrivilegeEscalation", "capabilities", "seccompProfile"],
+    runAsNonRoot={"const": True},
+    allowPrivilegeEscalation={"const": False},
+    capabilities={"const": {"drop": ["ALL"]}},
+    seccompProfile={"const": {"type": "RuntimeDefault"}},
+)
 CONTAINER = fields(
     ["name", "image", "resources", "securityContext"],
     name=TEXT,
     image=TEXT,
     env=ENVIRONMENT,
     resources=fields(["requests", "limits"], requests=QUANTITIES, limits=QUANTITIES),
-    securityContext=fields(
-        ["runAsNonRoot", "allowPrivilegeEscalation"],
-        runAsNonRoot={"const": True},
-        allowPrivilegeEscalation={"const": False},
-    ),
+    securityContext=RESTRICTED,
     volumeMounts={
         "type": "array",
         "items": fields(["name", "mountPath"], name=TEXT, mountPath=TEXT, readOnly=FLAG),
@@ -109,6 +192,7 @@ POD = fields(
     spec=fields(
         ["containers"],
         serviceAccountName=TEXT,
+        automountServiceAccountToken=FLAG,
         restartPolicy={"enum": ["Always", "OnFailure", "Never"]},
         nodeSelector=TEXTS,
         tolerations={"type": "array", "items": fields([], key=TEXT, operator=TEXT, effect=TEXT, value=TEXT)},
@@ -122,10 +206,11 @@ RAY_CLUSTER = fields(
     authOptions=fields(["mode"], mode={"const": "token"}, secretName=TEXT),
     enableInTreeAutoscaling=FLAG,
     autoscalerOptions=fields(
-        [],
+        ["securityContext"],
         idleTimeoutSeconds=NUMBER,
         upscalingMode={"enum": ["Default", "Aggressive", "Conservative"]},
         resources=fields([], requests=QUANTITIES, limits=QUANTITIES),
+        securityContext=RESTRICTED,
     ),
     headGroupSpec=fields(
         ["rayStartParams", "template"],
@@ -201,12 +286,58 @@ def test_the_scheduled_job_is_the_single_one() -> None:
     assert load("deploy/raycronjob.yaml")["spec"]["jobTemplate"] == load("deploy/rayjob.yaml")["spec"]
 
 
+def policies() -> list[dict[str, Any]]:
+    """The network policies: that of all pods, and what the head may do beyond it."""
+    found = list(yaml.safe_load_all((ROOT / "deploy" / "networkpolicy.yaml").read_text()))
+    assert all(policy["kind"] == "NetworkPolicy" for policy in found)
+    return [policy["spec"] for policy in found]
+
+
+def test_workers_may_neither_change_the_cluster_nor_reach_metadata_or_internal_hosts() -> None:
+    job = load("deploy/rayjob.yaml")["spec"]
+    cluster = job["rayClusterSpec"]
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    assert head["serviceAccountName"] == "ghost-ray-head"
+    for group in cluster["workerGroupSpecs"]:
+        worker = group["template"]["spec"]
+        assert worker["serviceAccountName"] == "ghost-ray-worker"
+        assert worker["automountServiceAccountToken"] is False
+        assert "nodeSelector" not in worker, "no label of spot nodes is known to every provider"
+    assert job["submitterPodTemplate"]["spec"]["automountServiceAccountToken"] is False
+    everyone, only_head = policies()
+    assert everyone["policyTypes"] == ["Ingress", "Egress"]
+    assert only_head["podSelector"]["matchLabels"]["ray.io/node-type"] == "head"
+
+    def reached(policy: dict[str, Any], address: str) -> set[int]:
+        where = ipaddress.ip_address(address)
+        ports = set()
+        for rule in policy["egress"]:
+            for block in (to["ipBlock"] for to in rule["to"] if "ipBlock" in to):
+                kept_out = [ipaddress.ip_network(one) for one in block["except"]]
+                if where in ipaddress.ip_network(block["cidr"]) and not any(where in one for one in kept_out):
+                    ports |= {port["port"] for port in rule["ports"]}
+        return ports
+
+    assert reached(everyone, "52.218.0.1") == {443}
+    for private in ("169.254.169.254", "10.0.0.1", "172.20.0.1", "192.168.1.1"):
+        assert reached(everyone, private) == set()
+    assert reached(only_head, "172.20.0.1") == {443, 6443}
+    assert reached(only_head, "169.254.169.254") == set()
+    (operator,) = [
+        peer
+        for rule in everyone["ingress"]
+        for peer in rule["from"]
+        if "kuberay-operator" in str(peer.get("podSelector"))
+    ]
+    assert operator["namespaceSelector"]["matchLabels"], "a pod of any namespace could call itself the operator"
+
+
 def test_every_mount_has_its_volume_and_the_network_policy_covers_every_pod() -> None:
     job = load("deploy/rayjob.yaml")["spec"]
     cluster = job["rayClusterSpec"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     templates = [job["submitterPodTemplate"], *(group["template"] for group in groups)]
-    selected = load("deploy/networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"]
+    selected = policies()[0]["podSelector"]["matchLabels"]
     for template in templates:
         assert selected.items() <= template["metadata"]["labels"].items()
         volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
@@ -216,7 +347,7 @@ def test_every_mount_has_its_volume_and_the_network_policy_covers_every_pod() ->
 
 def test_prometheus_may_scrape_what_the_pods_export() -> None:
     monitor = load("deploy/podmonitor.yaml")
-    policy = load("deploy/networkpolicy.yaml")["spec"]
+    policy = policies()[0]
     assert monitor["spec"]["selector"] == policy["podSelector"]
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "15s"}]
     ports = [port["port"] for rule in policy["ingress"] for port in rule.get("ports", [])]
@@ -238,7 +369,7 @@ def test_the_configuration_beside_them_is_one_refit_accepts() -> None:
     assert config.known is not None
     assert {config.fit.classes, config.known.classes} == {"s3://my-bucket/imagenet/classes.json"}
     entrypoint = load("deploy/rayjob.yaml")["spec"]["entrypoint"]
-    script, _, mounted = re.fullmatch(r"python /home/ray/ghost_ray/(\S+) (--config) (\S+) --json", entrypoint).groups()
+    script, _, mounted = re.fullmatch(r"python /opt/ghost_ray/(\S+) (--config) (\S+) --json", entrypoint).groups()
     assert (ROOT / script).is_file()
     assert mounted == "/etc/ghost-ray/refit.yaml"
 
@@ -282,7 +413,9 @@ def test_no_file_holds_a_secret(path: str) -> None:
     text = (ROOT / path).read_text()
     assert not SECRET.search(text)
     if path.endswith(".yaml"):
-        long = [word for word in words(yaml.safe_load(text)) if re.fullmatch(r"[A-Za-z0-9+/_-]{32,}={0,2}", word)]
+        long = [
+            word for word in words(list(yaml.safe_load_all(text))) if re.fullmatch(r"[A-Za-z0-9+/_-]{32,}={0,2}", word)
+        ]
         assert not long
 
 

@@ -68,6 +68,7 @@ def test_promotes_then_is_up_to_date_and_tells_no_secret(
         "fit": {"data": place("train")},
         "known": {"data": place("test")},
         "unknown": {"violet": {"data": place("violet")}},
+        "keep_weights": True,
     }
     config = write_settings(tmp_path, **settings)
 
@@ -84,6 +85,10 @@ def test_promotes_then_is_up_to_date_and_tells_no_secret(
 
     loaded = ghost_ray.load(place("registry"))
     assert (loaded.version, loaded.refresh()) == (first.result()["version"], loaded)
+    assert loaded.weights is not None
+    assert loaded.weights.startswith(f"s3://{remote.bucket}/weights.safetensors")
+    filesystem.delete_file(f"{remote.bucket}/weights.safetensors")
+    assert ghost_ray.OpenSetClassifier.from_model(place("registry"), network["model"], device="cpu").class_names
     files = {
         info.path: filesystem.open_input_file(info.path).read()
         for info in filesystem.get_file_info(fs.FileSelector(f"{remote.bucket}/registry", recursive=True))
