@@ -32,8 +32,8 @@ def evaluation_verdict(
         return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
     rival = max(rivals, key=rivals.__getitem__)
     sentences = [
-        _standing(known[GHOST], rivals[rival], title_of(rival), "mean AUOSCR" if len(sets) > 1 else "AUOSCR"),
-        _sets_won(found, methods, sets),
+        _standing(known[GHOST], rivals[rival], title_of(rival), _won(found, methods, sets), len(sets)),
+        _sets_won(_won(found, methods, sets), len(sets)),
         _tests(title_of(rival), proven.get(rival, [])),
         _variant(known, rivals, title_of(rival)),
     ]
@@ -47,21 +47,28 @@ def mean_over(found: Found, method: str, sets: Sequence[str], field: str) -> flo
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _standing(mine: float, best: float, rival: str, measure: str) -> str:
+def _standing(mine: float, best: float, rival: str, won: int, sets: int) -> str:
+    measure = "mean AUOSCR" if sets > 1 else "AUOSCR"
     if mine == best:
         return f"GHOST ties with the best rival, {rival}: the {measure} of both is {told_apart(mine)[0]}."
-    begins, side = ("GHOST leads", "above") if mine > best else ("GHOST does not lead", "below")
+    # A mean above the others' is no lead where a rival is first on a set.
+    ahead = "GHOST leads" if won == sets else "GHOST has a higher mean than every rival"
+    begins, side = (ahead, "above") if mine > best else ("GHOST does not lead", "below")
     ours, theirs = told_apart(mine, best)
     # From the rounded numbers, so that a reader gets the same result.
     difference = decimal(abs(shown_value(ours) - shown_value(theirs)), len(ours.partition(".")[2]))
     return f"{begins}: its {measure} is {ours}, {difference} {side} the best rival’s ({rival}, {theirs})."
 
 
-def _sets_won(found: Found, methods: Sequence[str], sets: Sequence[str]) -> str:
-    if len(sets) < 2:
+def _won(found: Found, methods: Sequence[str], sets: Sequence[str]) -> int:
+    return sum(_leads(found, methods, name) for name in sets)
+
+
+def _sets_won(won: int, sets: int) -> str:
+    if sets < 2:
         return ""
-    won = sum(_leads(found, methods, name) for name in sets)
-    return f"It is ahead of every rival on {won if won < len(sets) else 'each'} of {len(sets)} unknown sets."
+    shown = {0: "none", sets: "each"}.get(won, str(won))
+    return f"It is ahead of every rival on {shown} of {sets} unknown sets."
 
 
 def _leads(found: Found, methods: Sequence[str], name: str) -> bool:

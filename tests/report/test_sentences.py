@@ -81,7 +81,15 @@ def test_the_verdict_on_an_evaluation_says_what_the_means_say(evaluation: Any, d
         )
         return
     mine, best = known["ghost"], max(rivals.values())
-    assert text.startswith("GHOST leads: ") == (mine > best)
+    ahead = [
+        all(
+            v is None or not np.isfinite(v) or v < found["ghost", name]["auoscr"]
+            for v in (found[m, name]["auoscr"] for m in methods if is_rival(m, found[m, name]))
+        )
+        for name in sets
+    ]
+    assert text.startswith("GHOST leads: ") == (mine > best and all(ahead))
+    assert text.startswith("GHOST has a higher mean than every rival: ") == (mine > best and not all(ahead))
     assert text.startswith("GHOST does not lead: ") == (mine < best)
     assert text.startswith("GHOST ties ") == (mine == best)
     assert ("mean AUOSCR" in text) == (len(sets) > 1)
@@ -92,15 +100,8 @@ def test_the_verdict_on_an_evaluation_says_what_the_means_say(evaluation: Any, d
         assert float(difference) == pytest.approx(abs(float(ours) - float(theirs)), abs=1e-15)
         assert (float(ours) > float(theirs)) == (side == "above") == (mine > best)
         assert rivals[next(m for m in rivals if title_of(m) == rival)] == best
-    ahead = [
-        all(
-            v is None or not np.isfinite(v) or v < found["ghost", name]["auoscr"]
-            for v in (found[m, name]["auoscr"] for m in methods if is_rival(m, found[m, name]))
-        )
-        for name in sets
-    ]
     if len(sets) > 1:
-        shown = "each" if all(ahead) else str(sum(ahead))
+        shown = "each" if all(ahead) else str(sum(ahead)) if any(ahead) else "none"
         assert f"ahead of every rival on {shown} of {len(sets)} unknown sets" in text
     variants = {m: v for m, v in known.items() if m not in rivals and m != "ghost" and v > mine}
     top = max(variants.values(), default=None)

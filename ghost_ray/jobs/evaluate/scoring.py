@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -117,12 +118,12 @@ def score_set(
 
 def score_file(method: str, name: str) -> str:
     """File name of the scores of one method on one set."""
-    return f"{file_name(method)}__{name}.parquet"
+    return f"{file_name(method)}__{file_name(name)}.parquet"
 
 
 def file_name(method: str) -> str:
-    """A method in the name of a file."""
-    return method.replace(":", "-")
+    """A method in the name of a file. A result from elsewhere may name any; the name never leads out of a folder."""
+    return re.sub(r"[^\w.=,+-]", "-", method)
 
 
 def _writer(folder: str, method: str, name: str) -> pq.ParquetWriter:
