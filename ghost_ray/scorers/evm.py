@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ghost_ray.compiled import read_only
 from ghost_ray.rows import Floats, Ints, Rows, Singles, chunks
+from ghost_ray.scorers._bank import SPARE, inner_products
 from ghost_ray.scorers._common import groups, listed, normalise
 from ghost_ray.scorers._sample import RowSample
 from ghost_ray.scorers._weibull import fit_weibull, weibull_log_exponent
@@ -161,10 +163,14 @@ class EVM(Scorer):
         if not len(own) or not tail:
             return None
         margins = np.empty((len(own), tail))
+        candidates = min(tail + SPARE, int(np.sum(~same)))
         for part in chunks(len(own)):
             distance = cosine_distance(own[part], self.negative_rows_)
             distance[:, same] = np.inf  # cheaper than a copy of all others for each class
-            margins[part] = self.margin * np.sort(np.partition(distance, tail - 1, axis=1)[:, :tail], axis=1)
+            near = np.ascontiguousarray(np.argpartition(distance, candidates - 1, axis=1)[:, :candidates])
+            cosine = np.empty(near.shape)
+            inner_products(read_only(self.negative_rows_), read_only(own[part]), read_only(near), cosine)
+            margins[part] = self.margin * np.sort(np.clip(1.0 - cosine, 0.0, 2.0), axis=1)[:, :tail]
         reach = 1.0 + margins[:, -1]
         every = ExtremeVectors(own, *fit_weibull(reach[:, None] - margins), reach)
         with np.errstate(divide="ignore"):  # nothing is certain: with cover=1 each sample covers itself alone
