@@ -21,7 +21,8 @@ from ghost_ray.scorers.scorer import Kept, Scorer, State
 
 def cosine_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
     """1 − cosine of normalised rows [n, m], within [0, 2]."""
-    return np.clip(1.0 - (a @ b.T).astype(np.float64), 0.0, 2.0)
+    distance: Floats = np.clip(1.0 - (a @ b.T).astype(np.float64), 0.0, 2.0)
+    return distance
 
 
 class Negatives(State):
