@@ -74,9 +74,11 @@ class InputError(GhostRayError):
         advice = f" — {one_line(redact(self.hint), limit)}" if self.hint else ""
         return f"{one_line(self.field, limit)}{given}: {one_line(redact(self.problem), limit)}{advice}"
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
-        # Ray carries exceptions between processes; the default would replay only the message.
-        return type(self), (self.field, str(self.value), self.problem, self.hint)
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str], dict[str, list[str]]]:
+        # Ray carries exceptions between processes; the default would replay only the message. A note may hold the
+        # traceback of somebody's own code.
+        notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else {}
+        return type(self), (self.field, str(self.value), self.problem, self.hint), notes
 
 
 class Damaged(InputError):

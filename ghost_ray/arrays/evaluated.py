@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ghost_ray import metrics
 from ghost_ray.arrays.ghost_model import ARRAYS
-from ghost_ray.arrays.given import Array, GivenRows, given_head, given_rows, head_note
+from ghost_ray.arrays.given import Array, GivenRows, given_head, given_rows, head_note, recovered_head
 from ghost_ray.arrays.opened import OpenStore
 from ghost_ray.arrays.result_folder import ResultFolder, Scratch
 from ghost_ray.cluster import threads
@@ -16,11 +16,13 @@ from ghost_ray.config import EvaluateConfig, build
 from ghost_ray.errors import InputError
 from ghost_ray.files import join, read_bytes
 from ghost_ray.jobs.evaluate import EvaluationManifest, run_plan
-from ghost_ray.jobs.evaluate.evaluate_plan import plan_for
+from ghost_ray.jobs.evaluate.evaluate_plan import ALL, named_methods, plan_for
 from ghost_ray.jobs.evaluate.findings import Evaluation, PairResult, Significance
 from ghost_ray.jobs.evaluate.result_tables import to_html, to_markdown
 from ghost_ray.jobs.evaluate.scoring import file_name
 from ghost_ray.progress import quietly
+from ghost_ray.rows import Head
+from ghost_ray.scorers import Scorer
 from ghost_ray.store import Store
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ def evaluate(
         With options after a colon: ``["ghost", "msp", "knn:k=10", "package.module:Class"]``.
     head : (weight [K, D], bias [K]) or torch.nn.Linear, optional
         The last linear layer, which some methods need. Left out, with a note, where the logits do not follow from it.
+        Without it, such methods, where they are named, take the only one that makes the logits of the features, if
+        there is one; a note says so.
     group : mapping of name to names, optional
         Unknown sets to average under one name.
     draws, draw_size, seed : int, default 10, 1000, 0
@@ -140,7 +144,10 @@ def evaluate(
     unknowns = {name: sets.store(rows, "unknown", f"unknown[{name!r}]") for name, rows in unknown.items()}
     in_memory = not any(isinstance(given, OpenStore) for given in (fit, known, *unknown.values()))
     with quietly(), threads() if in_memory else contextlib.nullcontext():
-        plan = plan_for(config, *stores, unknowns)
+        # `all` are those that can be had with what was given, as for the command.
+        recover = head is None and in_memory and ALL not in config.methods
+        found = sets.recovered(named_methods(config.methods)) if recover else None
+        plan = plan_for(config, *stores, unknowns, found, sets.without_head())
         plan.notes.extend(sets.notes)
         run_plan(config, plan)
     return OpenSetEvaluation(scratch.out, scratch)
@@ -152,6 +159,8 @@ class _Sets:
     def __init__(self, model: str, class_names: Sequence[str] | None, head: Any) -> None:
         self._model, self._class_names, self._head = model, class_names, head
         self._shape: tuple[int, int] | None = None
+        self._given: list[GivenRows] = []
+        self._left_out: list[str] = []  # why the head was, for each set
         self.notes: list[str] = []
 
     def store(self, given: Any, field: str, shown: str) -> Store:
@@ -168,7 +177,26 @@ class _Sets:
         note = head_note(head, rows)
         if note is not None:
             self.notes.append(f"{shown}: {note}")
+            self._left_out.append(self.notes[-1])
+        self._given.append(rows)
         return rows.store(self._model, field, None if note is not None else head)
+
+    def recovered(self, methods: Mapping[str, Scorer]) -> Head | None:
+        """The head that features and logits tell of, where a method needs it and it is right for every array."""
+        if not self._given or not any(scorer.needs_head for scorer in methods.values()):
+            return None
+        first, *others = self._given
+        head = None if first.logits is None else recovered_head(first.features, first.logits)
+        if head is None or any(head_note(head, rows) is not None for rows in others):
+            return None
+        self.notes.append("the head was not given: it was recovered from features and logits by least squares")
+        return head
+
+    def without_head(self) -> str:
+        """What to do where a method needs the head."""
+        if self._left_out:
+            return f"give the right `head`: {self._left_out[0]}"
+        return "give `head=(weight, bias)`, since features and logits do not tell what it is"
 
     def _rows(self, given: Any, field: str, shown: str) -> GivenRows:
         wanted = ("features", "logits") if field == "unknown" else ("features", "labels", "logits")

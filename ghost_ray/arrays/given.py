@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ghost_ray.checks.sets import sample_places
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files.manifest import Network
 from ghost_ray.jobs.importing.head_choice import mismatch
@@ -20,6 +21,7 @@ from ghost_ray.store import UNKNOWN, ArrayStore
 # numpy, torch on any device, or what numpy makes an array of.
 Array = Any
 _ROWS_AT_A_TIME = 1 << 14
+_ROWS_TO_SOLVE = 4  # for each unknown of a head
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,20 @@ def head_note(head: Head | None, rows: GivenRows) -> str | None:
     if head is None or rows.logits is None:
         return None
     return mismatch(head, rows.features, rows.logits)
+
+
+def recovered_head(features: Singles, logits: Singles) -> Head | None:
+    """The only linear layer that makes these logits of these features; None if there is none, or several are."""
+    from scipy.linalg import lstsq
+
+    dimensions = features.shape[1]
+    places = sample_places(len(features), _ROWS_TO_SOLVE * (dimensions + 1))
+    known = np.column_stack([features[places], np.ones(len(places))]).astype(np.float64)
+    solved, _, rank, _ = lstsq(known, logits[places].astype(np.float64), lapack_driver="gelsy", check_finite=False)
+    if rank <= dimensions:
+        return None
+    head = Head(solved[:-1].T.astype(np.float32), solved[-1].astype(np.float32))
+    return head if mismatch(head, features, logits) is None else None
 
 
 def as_numpy(values: Array, name: str) -> npt.NDArray[Any]:

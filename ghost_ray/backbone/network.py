@@ -99,12 +99,16 @@ class Backbone:
         head = {f"{self.head_name}.{key}": value for key, value in self._full_head.state_dict().items()}
         return fingerprint(self._body.state_dict() | head)
 
-    def require_weights(self, sha256: str, given: str) -> None:
-        """Refuse if this is not the network that the plan was made with."""
-        if self.weights_sha256 != sha256:
-            here = socket.gethostname()
-            problem = f"{here} reads other tensors ({self.weights_sha256[:12]}) than the plan ({sha256[:12]})"
-            raise InputError("weights", given, problem, "put the same weights on all nodes, then run it again")
+    def require_weights(self, sha256: str, given: str | None) -> None:
+        """Refuse if this is not the network that the plan was made with; ``given`` is the place of its weights."""
+        if self.weights_sha256 == sha256:
+            return
+        if given is None:
+            problem = f"{self.name} has other tensors each time it is made: it initialises them at random"
+            raise InputError("model", self.name, problem, "give `weights`")
+        here = socket.gethostname()
+        problem = f"{here} reads other tensors ({self.weights_sha256[:12]}) than the plan ({sha256[:12]})"
+        raise InputError("weights", given, problem, "put the same weights on all nodes, then run it again")
 
     @torch.inference_mode()
     def embed(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -80,7 +81,12 @@ class _JobCommand(click.Command):
             if isinstance(error, GateFailed) and error.result is not None and shows:
                 print_result(self._full_name, error.result, as_json)
             self._end_with_answer(error, error.exit_code)
-            raise _Told(describe(error, self._command.settings, _SETTINGS), error.exit_code) from None
+            told = describe(error, self._command.settings, _SETTINGS)
+            if os.environ.get("GHOST_RAY_DEBUG"):
+                click.echo(redact("".join(traceback.format_exception(error))), err=True)
+            elif getattr(error, "__notes__", None):
+                told += " (GHOST_RAY_DEBUG=1 shows the traceback)"
+            raise _Told(told, error.exit_code) from None
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._end_with_answer(error, _exit_code(error))
             raise

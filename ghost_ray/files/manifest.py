@@ -18,7 +18,7 @@ from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
 # A number is raised when the code of that job gives other results for the same input: the next refit or study then
 # computes them again. Results of a release with the same numbers are not computed again.
-RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
+RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 2}
 UNNAMED = "imported"  # the name of the network of arrays that were imported without one
 # Beyond these limits a manifest is treated as broken or hostile, and nothing is allocated.
 MAX_CLASSES = 10_000_000

@@ -68,7 +68,7 @@ class Bank:
             _distances(read_only(self.rows), read_only(queries), read_only(ids), exact)
             exact.sort(axis=1)
         else:
-            _products(read_only(self.rows), read_only(queries), read_only(ids), exact)
+            inner_products(read_only(self.rows), read_only(queries), read_only(ids), exact)
             exact = -np.sort(-exact, axis=1)
         kept = min(k, candidates)
         found[:, :kept] = exact[:, :kept]
@@ -88,7 +88,8 @@ def _distances(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], foun
 
 
 @compiled(reassociate=True)
-def _products(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], found: Floats) -> None:
+def inner_products(rows: Singles, queries: Singles, ids: npt.NDArray[np.int64], found: Floats) -> None:
+    """Products in float64 of each query with the rows that ``ids`` [B, k] names for it."""
     for b in range(len(queries)):
         query = queries[b]
         for j in range(ids.shape[1]):

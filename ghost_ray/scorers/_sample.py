@@ -36,6 +36,8 @@ class RowSample:
     fraction : float, default 0
         Share of all rows to keep, where that is more than ``size``.
     seed : int, default 0
+    all_below : int, default 0
+        Keep all rows, where there are fewer than this many.
 
     Notes
     -----
@@ -43,10 +45,11 @@ class RowSample:
     range are kept too: from a hundred rows on, the probability that these are too few is 1e-12.
     """
 
-    def __init__(self, owner: str, size: int, fraction: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, owner: str, size: int, fraction: float = 0.0, seed: int = 0, all_below: int = 0) -> None:
         if size < 1 or not 0 <= fraction <= 1:
             raise ValueError(f"{owner}: size must be at least 1 and fraction in [0, 1], got {size} and {fraction}")
         self.owner, self.size, self.fraction, self.seed = owner, size, fraction, seed
+        self.all_below = all_below
         self.seen = 0
         self.rank: Ranks = np.empty(0, np.uint64)
         self.values: tuple[npt.NDArray[Any], ...] = ()
@@ -75,6 +78,8 @@ class RowSample:
 
     def _lowest(self, rank: Ranks, size: int) -> npt.NDArray[np.intp]:
         order = np.argsort(rank, kind="stable")
+        if self.seen < self.all_below:
+            return order
         below = int(np.sum(rank < np.uint64(min(2 * self.fraction * 2.0**64, 2**64 - 1))))
         return order[: max(size, below)]
 
@@ -83,4 +88,6 @@ class RowSample:
         if not self.values:
             raise ValueError(f"{self.owner}: no labelled training rows to sample from")
         count = max(self.size, int(np.ceil(self.fraction * self.seen)))
+        if self.seen < self.all_below:
+            count = self.seen
         return tuple(v[:count] for v in self.values)

@@ -41,8 +41,18 @@ def fit_weibull(values: Floats) -> tuple[Floats, Floats]:
     return shape, scale
 
 
+def weibull_log_exponent(x: Floats, shape: Floats, scale: Floats) -> Floats:
+    """κ·log(x/λ), which is log(−log(1 − F(x))): it orders as F does, and neither underflows nor saturates.
+
+    −inf at x ≤ 0.
+    """
+    with np.errstate(divide="ignore"):
+        result: Floats = shape * np.log(np.maximum(x, 0.0) / scale)
+    return result
+
+
 def weibull_exponent(x: Floats, shape: Floats, scale: Floats) -> Floats:
     """(x/λ)ᵏ, which is −log of the survival function; 0 at x ≤ 0, +inf where it overflows."""
-    with np.errstate(divide="ignore", over="ignore"):
-        result: Floats = np.exp(shape * np.log(np.maximum(x, 0.0) / scale))
+    with np.errstate(over="ignore"):
+        result: Floats = np.exp(weibull_log_exponent(x, shape, scale))
     return result

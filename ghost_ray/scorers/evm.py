@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ghost_ray.compiled import read_only
 from ghost_ray.rows import Floats, Ints, Rows, Singles, chunks
+from ghost_ray.scorers._bank import SPARE, inner_products
 from ghost_ray.scorers._common import groups, listed, normalise
 from ghost_ray.scorers._sample import RowSample
-from ghost_ray.scorers._weibull import fit_weibull, weibull_exponent
+from ghost_ray.scorers._weibull import fit_weibull, weibull_log_exponent
 from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.scorer import Kept, Scorer, State
 
-NEAREST = 1e-7  # what float32 resolves of a cosine; a negative on top of a sample is this far
 
-
-def cosine_distance(a: Singles, b: Singles) -> Floats:
+def cosine_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
     """1 − cosine of normalised rows [n, m], within [0, 2]."""
-    return np.clip(1.0 - (a @ b.T).astype(np.float64), 0.0, 2.0)
+    distance: Floats = np.clip(1.0 - (a @ b.T).astype(np.float64), 0.0, 2.0)
+    return distance
 
 
 class Negatives(State):
@@ -44,16 +45,32 @@ class ExtremeVectors:
     rows: Singles  # [m, D], normalised
     shape: Floats  # [m]
     scale: Floats  # [m]
+    reach: Floats  # [m], the distance from which on nothing is included
+
+    def of_each(self, g: Singles) -> Floats:
+        """log(−log(1 − Ψ)) of normalised rows under every extreme vector [n, m]."""
+        # In float64: a steep Weibull distribution makes much of the last digit, which depends on the rest of a batch.
+        distance = cosine_distance(g.astype(np.float64), self.rows.astype(np.float64))
+        return weibull_log_exponent(self.reach - distance, self.shape, self.scale)
 
     def inclusion(self, g: Singles) -> Floats:
-        """The largest inclusion probability over the extreme vectors, of normalised rows [n]."""
-        exponent = weibull_exponent(cosine_distance(g, self.rows), self.shape, self.scale)
-        probability: Floats = np.exp(-exponent.min(axis=1))
-        return probability
+        """The largest of it over the extreme vectors [n]."""
+        largest: Floats = self.of_each(g).max(axis=1)
+        return largest
+
+    def take(self, chosen: list[int]) -> ExtremeVectors:
+        """Some of the extreme vectors."""
+        return ExtremeVectors(self.rows[chosen], self.shape[chosen], self.scale[chosen], self.reach[chosen])
+
+
+def order_of_content(rows: Singles) -> npt.NDArray[np.intp]:
+    """An order of rows [n, D] that is the same however they are arranged."""
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))
+    return np.argsort(whole[:, 0], kind="stable")
 
 
 def greedy_cover(covers: npt.NDArray[np.bool_]) -> list[int]:
-    """Rows of ``covers`` [n, n] that together cover every column, the one that covers most first."""
+    """Rows of ``covers`` [n, n] that together cover every column, the one that covers most first, then the first."""
     uncovered = np.ones(covers.shape[1], bool)
     gain = covers.sum(axis=1)
     chosen: list[int] = []
@@ -68,12 +85,15 @@ def greedy_cover(covers: npt.NDArray[np.bool_]) -> list[int]:
 
 @register
 class EVM(Scorer):
-    """max over the extreme vectors x_i of the predicted class of Ψ_i(f) = exp(−(d(f, x_i) / λ_i)^κ_i).
+    """max over the extreme vectors x_i of the predicted class of Ψ_i(f) = 1 − exp(−((r_i − d(f, x_i)) / λ_i)^κ_i).
 
-    For each training sample x_i of a class, (κ_i, λ_i) are a Weibull fit to the margins, half the distances to the
-    nearest samples of other classes. A greedy cover then keeps the x_i such that every sample of the class is included
-    by one with Ψ ≥ ``cover``. d is the cosine distance 1 − cos. Rudd et al., *The Extreme Value Machine*, IEEE TPAMI
-    40 (2018), https://arxiv.org/abs/1506.06112.
+    For each training sample x_i of a class, m are its margins, half the distances to the nearest samples of other
+    classes; r_i = 1 + max(m), and (κ_i, λ_i) is a Weibull fit to r_i − m: what libMR calls FitLow, as in the authors'
+    code. Ψ_i is 0 from the distance r_i on. A greedy cover then keeps the x_i such that every sample of the class is
+    included by one with Ψ ≥ ``cover``. d is the cosine distance 1 − cos. Rudd et al., *The Extreme Value Machine*,
+    IEEE TPAMI 40 (2018), https://arxiv.org/abs/1506.06112.
+
+    The score is log(−log(1 − Ψ)), which orders as Ψ does: Ψ itself would round to 0 or 1 and make ties.
 
     Parameters
     ----------
@@ -88,10 +108,14 @@ class EVM(Scorer):
         notes say so.
     seed : int, default 0
         Of that sample, which depends on nothing but the rows' identities.
+    all_classes : bool, default False
+        Take the largest Ψ over the extreme vectors of all classes, as the code of the authors' laboratory does,
+        instead of those of the predicted class.
 
     Notes
     -----
-    A class without samples or without negatives has no extreme vectors and scores −inf.
+    A class without samples or without negatives has no extreme vectors and scores −inf. Where two samples cover
+    equally many, their content decides, so the order of the training rows has no effect.
     """
 
     name = "evm"
@@ -102,7 +126,13 @@ class EVM(Scorer):
     keeps = (ExtremeVectors,)
 
     def __init__(
-        self, tail: int = 100, cover: float = 0.7, margin: float = 0.5, negatives: int = 20_000, seed: int = 0
+        self,
+        tail: int = 100,
+        cover: float = 0.7,
+        margin: float = 0.5,
+        negatives: int = 20_000,
+        seed: int = 0,
+        all_classes: bool = False,
     ) -> None:
         if tail < 1 or negatives < 1 or not 0 < cover <= 1 or not 0 < margin <= 1:
             raise ValueError(
@@ -110,6 +140,7 @@ class EVM(Scorer):
                 f"got {tail}, {negatives}, {cover}, {margin}"
             )
         self.tail, self.cover, self.margin, self.negatives, self.seed = tail, cover, margin, negatives, seed
+        self.all_classes = all_classes
 
     def begin(self, pass_index: int) -> State:
         return Negatives(RowSample(self.name, self.negatives, seed=self.seed))
@@ -117,30 +148,36 @@ class EVM(Scorer):
     def end_pass(self, pass_index: int, state: State) -> None:
         assert isinstance(state, Negatives)
         embedding, label = state.sample.finish()
-        self.negative_rows_: Singles = normalise(embedding)
-        self.negative_labels_: Ints = label
+        rows = normalise(embedding)
+        order = order_of_content(rows)
+        self.negative_rows_: Singles = rows[order]
+        self.negative_labels_: Ints = label[order]
         self.seen_ = state.sample.seen
 
     def keep(self, batch: Rows) -> Kept:
         return Kept(batch.label, batch.row_id, normalise(batch.embedding))
 
     def fit_class(self, index: int, rows: Kept) -> ExtremeVectors | None:
-        own = rows.values
+        own = rows.values[order_of_content(rows.values)]
         same = self.negative_labels_ == index
         tail = min(self.tail, int(np.sum(~same)))
         if not len(own) or not tail:
             return None
         margins = np.empty((len(own), tail))
+        candidates = min(tail + SPARE, int(np.sum(~same)))
         for part in chunks(len(own)):
             distance = cosine_distance(own[part], self.negative_rows_)
             distance[:, same] = np.inf  # cheaper than a copy of all others for each class
-            margins[part] = self.margin * np.sort(np.partition(distance, tail - 1, axis=1)[:, :tail], axis=1)
-        shape, scale = fit_weibull(np.maximum(margins, NEAREST))
-        exponent = weibull_exponent(cosine_distance(own, own), shape[:, None], scale[:, None])
-        covers = exponent <= -np.log(self.cover)
+            near = np.ascontiguousarray(np.argpartition(distance, candidates - 1, axis=1)[:, :candidates])
+            cosine = np.empty(near.shape)
+            inner_products(read_only(self.negative_rows_), read_only(own[part]), read_only(near), cosine)
+            margins[part] = self.margin * np.sort(np.clip(1.0 - cosine, 0.0, 2.0), axis=1)[:, :tail]
+        reach = 1.0 + margins[:, -1]
+        every = ExtremeVectors(own, *fit_weibull(reach[:, None] - margins), reach)
+        with np.errstate(divide="ignore"):  # nothing is certain: with cover=1 each sample covers itself alone
+            covers = np.log(-np.log1p(-self.cover)) <= every.of_each(own).T
         np.fill_diagonal(covers, True)
-        chosen = greedy_cover(covers)
-        return ExtremeVectors(own[chosen], shape[chosen], scale[chosen])
+        return every.take(greedy_cover(covers))
 
     def end_classes(self, fits: Mapping[int, Any]) -> None:
         self.models_: dict[int, ExtremeVectors] = {k: fit for k, fit in fits.items() if fit is not None}
@@ -150,6 +187,11 @@ class EVM(Scorer):
 
     def score_finite(self, batch: Rows) -> Floats:
         scores = np.full(len(batch), -np.inf)
+        if self.all_classes:
+            g = normalise(batch.embedding)
+            for model in self.models_.values():
+                scores = np.maximum(scores, model.inclusion(g))
+            return scores
         for k, rows in groups(batch.pred):
             if k in self.models_:
                 scores[rows] = self.models_[k].inclusion(normalise(batch.embedding[rows]))

@@ -11,8 +11,6 @@ from ghost_ray.scorers._weibull import fit_weibull, weibull_exponent
 from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.scorer import Scorer, State
 
-TRANSLATION = 10_000.0  # libMR moves the smallest distance of a tail here before it fits
-
 
 class LogitMeans(State):
     """Sum of the logits of each class's correctly classified rows."""
@@ -78,9 +76,12 @@ class OpenMax(Scorer):
     Parameters
     ----------
     tail : int, default 20
-        Distances to which the Weibull distribution is fitted, moved as in libMR so that the smallest is 10,000.
+        Distances to which the Weibull distribution is fitted.
     alpha : int, default 3
         Classes whose logits are reduced, at most K.
+    shift : float, default 10000
+        Where the smallest distance of a tail is moved before the fit. libMR has moved it to 1 since 2017; the libMR
+        of the authors' code, to 10,000.
 
     Notes
     -----
@@ -94,10 +95,12 @@ class OpenMax(Scorer):
 
     missing_: npt.NDArray[np.intp]
 
-    def __init__(self, tail: int = 20, alpha: int = 3) -> None:
+    def __init__(self, tail: int = 20, alpha: int = 3, shift: float = 10_000.0) -> None:
         if tail < 1 or alpha < 1:
             raise ValueError(f"{self.name}: tail and alpha must be at least 1, got {tail} and {alpha}")
-        self.tail, self.alpha = tail, alpha
+        if not 0 < shift < np.inf:
+            raise ValueError(f"{self.name}: shift must be above 0, got {shift}")
+        self.tail, self.alpha, self.shift = tail, alpha, shift
 
     def begin(self, pass_index: int) -> State:
         return LogitMeans(self.classes_) if pass_index == 0 else Tails(self.means_, self.tail)
@@ -118,12 +121,12 @@ class OpenMax(Scorer):
             here = np.flatnonzero(size == n)
             tails = distance[here, -n:]
             self.smallest_[here] = tails[:, 0]
-            self.shape_[here], self.scale_[here] = fit_weibull(tails - tails[:, :1] + TRANSLATION)
+            self.shape_[here], self.scale_[here] = fit_weibull(tails - tails[:, :1] + self.shift)
 
     def outlier_probability(self, batch: Rows, classes: Ints) -> Floats:
         """F_k of each row's distance from the mean of class k, one per row [B]."""
         distance = np.linalg.norm(batch.logits - self.means_[classes], axis=1)
-        moved = distance - self.smallest_[classes] + TRANSLATION
+        moved = distance - self.smallest_[classes] + self.shift
         probability: Floats = -np.expm1(-weibull_exponent(moved, self.shape_[classes], self.scale_[classes]))
         probability[np.isin(classes, self.missing_)] = 1.0
         return probability

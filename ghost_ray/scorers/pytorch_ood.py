@@ -9,6 +9,7 @@ import numpy as np
 
 from ghost_ray.errors import nearest
 from ghost_ray.rows import Floats, Head, Rows
+from ghost_ray.scorers._common import listed
 from ghost_ray.scorers._sample import RowSample
 from ghost_ray.scorers.catalogue import PYTORCH_OOD
 from ghost_ray.scorers.scorer import Scorer, State
@@ -135,8 +136,11 @@ class PytorchOOD(Scorer):
             fit = getattr(self.detector_, f"fit_{self._verb}")
             try:
                 fit(self._tensor(values), torch.from_numpy(label.astype(np.int64)))
-            except (ValueError, AssertionError, RuntimeError) as error:
-                reason = str(error) or "it needs rows of every class 0 … K−1"
+            except (ValueError, AssertionError, RuntimeError, LookupError, TypeError) as error:
+                reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                missing = np.setdiff1d(np.arange(self.classes_), label)
+                if len(missing):
+                    reason += f"; it may need rows of every class, and there are none of {listed(missing)}"
                 raise ValueError(f"{self.name} cannot be fitted on these rows: {reason}") from error
 
     def _tensor(self, values: Any) -> Any:

@@ -64,7 +64,8 @@ class ReAct(Scorer):
     Parameters
     ----------
     percentile : float, default 90
-        P, in [0, 100], linear between order statistics as in ``numpy.percentile``.
+        P, in [0, 100], linear between order statistics as in ``numpy.percentile``. OpenOOD's code has 90, that of ViM
+        and of NINCO 99: which is better depends on the network, and the difference can be large.
 
     Notes
     -----

@@ -58,8 +58,9 @@ class ViM(Scorer):
     Parameters
     ----------
     d : int or None, default None
-        Dimension of the principal space; None is 512 if D ≥ 1024 and D/2 otherwise. d ≥ D leaves no residual and is
-        refused. Where training has no residual at all, a = 0.
+        Dimension of the principal space; None is 1000 if D ≥ 2048, 512 if D ≥ 768 and D/2 otherwise, as in the
+        authors' code (OpenOOD's has 256). d ≥ D leaves no residual and is refused. Where training has no residual at
+        all, a = 0.
     """
 
     name = "vim"
@@ -75,7 +76,8 @@ class ViM(Scorer):
 
     def bind(self, classes: int, dim: int, head: Head | None = None) -> Self:
         super().bind(classes, dim, head)
-        self.principal_ = self.d if self.d is not None else 512 if dim >= 1024 else dim // 2
+        default = 1000 if dim >= 2048 else 512 if dim >= 768 else dim // 2
+        self.principal_ = default if self.d is None else self.d
         if self.principal_ >= dim:
             raise ValueError(
                 f"{self.name}: d={self.principal_} leaves no residual of D={dim} dimensions; choose d < {dim}"

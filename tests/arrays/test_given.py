@@ -140,9 +140,25 @@ def evaluate(**changes: Any) -> None:
             "unknown['u']: has K=5 classes and D=11 dimensions, expected K=5, D=12",
         ),
         ({"unknown": {"known": (FEATURES, LOGITS)}}, "is the name of the known set"),
-        ({"known": (FEATURES, LABELS - 1, LOGITS)}, "has rows without a label"),
+        (
+            {"known": (FEATURES, LABELS - 1, LOGITS)},
+            "has rows without a label — −1 means unknown: give every row its class, or leave such rows out",
+        ),
+        ({"fit": (FEATURES, np.full(len(LABELS), -1), LOGITS)}, "has no labelled rows — −1 means unknown"),
+        (
+            {"known": (FEATURES, np.array(["cat", "dog"])[LABELS % 2], LOGITS)},
+            "`class_names=[…]` with the names of all classes, in the order of the logits",
+        ),
         ({"methods": ["ghots"]}, "nearest: 'ghost'"),
-        ({"methods": ["react"]}, "react needs the network's linear head"),
+        (
+            {"methods": ["react"], "known": (FEATURES, LABELS, LOGITS**3)},
+            "react needs the network's linear head (weight and bias), and none is known — give `head=(weight, bias)`, "
+            "since features and logits do not tell what it is, or leave out react",
+        ),
+        (
+            {"methods": ["react"], "head": (ARRAYS.head[0] + 1, ARRAYS.head[1])},
+            "give the right `head`: fit: logits do not follow from features and head (they differ by up to",
+        ),
         ({"head": LOGITS}, "head: is a ndarray, expected (weight, bias) or a torch.nn.Linear"),
         ({"head": ARRAYS.head[::-1]}, "head.weight: has shape [5], expected [5, 12]"),
         ({"draws": 1}, "draws '1': input should be greater than or equal to 2"),
@@ -161,3 +177,24 @@ def test_a_head_that_the_logits_do_not_follow_from_is_left_out_with_a_note() -> 
     )
     notes = [note for note in result.notes if "the head is left out" in note]
     assert [note.split(":")[0] for note in notes] == ["fit", "known", "unknown['near']", "unknown['far']"]
+
+
+def test_a_head_that_features_and_logits_tell_of_need_not_be_given() -> None:
+    given = {"fit": ARRAYS.fit, "known": ARRAYS.known, "unknown": ARRAYS.unknown}
+    methods = ["ghost", "msp", "react", "vim"]
+    told = ghost_ray.evaluate(**given, methods=methods, head=ARRAYS.head)
+    recovered = ghost_ray.evaluate(**given, methods=methods)
+    assert any("recovered from features and logits by least squares" in note for note in recovered.notes)
+    for field in ("auroc", "auoscr"):
+        assert recovered.to_pandas()[field].tolist() == pytest.approx(told.to_pandas()[field].tolist(), abs=1e-3)
+    # Nothing else changes, and nothing is said, where no method needs it.
+    plain = ghost_ray.evaluate(**given, methods=methods[:2])
+    assert not any("recovered" in note for note in plain.notes)
+    assert [r for r in recovered.results if r["method"] in methods[:2]] == plain.results
+
+
+def test_a_head_that_several_could_be_is_not_guessed() -> None:
+    """Fewer rows than dimensions: infinitely many layers make these logits."""
+    few = tuple(part[:10] for part in ARRAYS.fit)
+    with pytest.raises(InputError, match=r"give `head=\(weight, bias\)`"):
+        ghost_ray.evaluate(fit=few, known=ARRAYS.known, unknown=ARRAYS.unknown, methods=["react"])

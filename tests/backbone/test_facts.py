@@ -63,3 +63,5 @@ def test_another_network_than_the_plans_is_refused(weights: str) -> None:
         InputError, match=r"^weights '.*w.safetensors': \S+ reads other tensors \(\w{12}\) than the plan"
     ):
         loaded.require_weights("0" * 64, weights)
+    with pytest.raises(InputError, match="initialises them at random — give `weights`"):
+        loaded.require_weights("0" * 64, None)

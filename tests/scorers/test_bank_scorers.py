@@ -7,6 +7,7 @@ import pytest
 import torch
 from pytorch_ood import detector
 from scipy import stats
+from scipy.special import logsumexp
 
 from ghost_ray import scorers
 from ghost_ray.scorers._bank import Bank, merge_topk
@@ -72,6 +73,52 @@ def test_the_bank_of_nnguide_is_a_share_of_all_classes(network_of):
     owner = train.label[(direction @ whole.T).argmax(1)]
     assert stats.chisquare(np.bincount(owner, minlength=5)).pvalue > 0.001
     assert "200 training samples" in scorer.notes()[0]
+
+
+def by_formula(network, bank: np.ndarray, k: int) -> np.ndarray:
+    """NNGuide of the unknown rows with some training rows as its bank."""
+    g = {
+        name: rows.embedding / np.linalg.norm(rows.embedding.astype(np.float64), axis=1, keepdims=True)
+        for name, rows in (("train", network.train), ("unknown", network.unknown))
+    }
+    guided = g["train"][bank] * logsumexp(network.train.logits[bank].astype(np.float64), axis=1)[:, None]
+    nearest = -np.sort(-(g["unknown"] @ guided.T), axis=1)[:, :k]
+    return logsumexp(network.unknown.logits.astype(np.float64), axis=1) * nearest.mean(axis=1)
+
+
+def test_nnguide_takes_all_of_few_samples_and_ten_neighbours_as_its_authors_do(network):
+    """1 % of 300 are 3: with k=100 the score would be the same mean for every row's neighbours."""
+    scorer = scorers.create("nnguide").fit(lambda: [network.train])
+    assert scorer.score(network.unknown) == pytest.approx(by_formula(network, np.arange(300), 10), rel=1e-5)
+    assert scorer.notes() == ["nnguide: bank of 300 training samples, all, k=10"]
+
+
+def test_nnguide_draws_a_hundredth_of_many_samples(network_of):
+    network = network_of(classes=2, dim=4, per_class=50_100, signed=True)
+    parts = np.array_split(np.arange(len(network.train)), 7)
+    scorer = scorers.create("nnguide").fit(lambda: [network.train.take(part) for part in parts])
+    chosen = np.argsort(hash_rank(network.train.row_id, 0))[:1002]
+    assert scorer.notes() == ["nnguide: bank of 1002 training samples, drawn with seed 0, k=100"]
+    assert scorer.score(network.unknown) == pytest.approx(by_formula(network, chosen, 100), rel=1e-5)
+    fewer = network.train.take(np.arange(99_999))
+    assert scorers.create("nnguide").fit(lambda: [fewer]).notes() == [
+        "nnguide: bank of 99999 training samples, all, k=10"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "k"),
+    [
+        ({"k": 20}, 300, 20),
+        ({"fraction": 0.2}, 60, 10),
+        ({"k": 5, "fraction": 0.02}, 6, 5),
+        ({"fraction": 1.0}, 300, 10),
+    ],
+)
+def test_nnguide_does_as_it_is_told(network, options, size, k):
+    scorer = scorers.create("nnguide", **options).fit(lambda: [network.train])
+    chosen = np.argsort(hash_rank(network.train.row_id, 0))[:size]
+    assert scorer.score(network.unknown) == pytest.approx(by_formula(network, chosen, k), rel=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner"])

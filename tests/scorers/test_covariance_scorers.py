@@ -89,8 +89,10 @@ def test_vim_equals_pytorch_ood(d, network):
     assert scorer.score(network.unknown) == pytest.approx(expected, rel=1e-3, abs=3e-4 * float(np.abs(expected).max()))
 
 
-@pytest.mark.parametrize(("dim", "principal"), [(12, 6), (1023, 511), (1024, 512), (2048, 512)])
-def test_vim_chooses_its_dimension_by_the_embedding(dim, principal):
+@pytest.mark.parametrize(
+    ("dim", "principal"), [(12, 6), (767, 383), (768, 512), (1280, 512), (2047, 512), (2048, 1000)]
+)
+def test_vim_chooses_its_dimension_as_its_authors_do(dim, principal):
     head = Head(np.ones((2, dim), np.float32), np.zeros(2, np.float32))
     assert scorers.create("vim").bind(2, dim, head).principal_ == principal
 

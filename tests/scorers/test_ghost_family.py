@@ -10,7 +10,7 @@ from sklearn.covariance import ledoit_wolf
 from ghost_ray import scorers
 from ghost_ray.rows import Rows
 from ghost_ray.scorers.ghost_full import fit_ellipsoid
-from ghost_ray.scorers.ghost_gpd import pareto_cdf
+from ghost_ray.scorers.ghost_gpd import fit_pareto, pareto_cdf
 
 
 def gamma_by_loop(network, batch) -> np.ndarray:
@@ -42,17 +42,64 @@ def test_a_class_without_correct_samples_is_named_and_unknown(network):
         assert "1 class (2)" in scorer.notes()[0]
 
 
-def test_ghost_gpd_equals_scipys_fit_of_gamma(network):
-    scorer = scorers.create("ghost-gpd").fit(lambda: [network.train])
+def best_pareto(values: np.ndarray) -> tuple[float, float, float, float]:
+    """The most likely generalized Pareto distribution with a shape ≥ −1 and its log-likelihood, by Grimshaw's profile.
+
+    With the location at the smallest value and θ = shape / scale, the best shape is mean log(1 + θ·excess).
+    """
+    excess, n = values - values.min(), len(values)
+    largest = excess.max()
+    theta = np.concatenate([-(1 - np.logspace(-14, -1e-4, 20_000)), np.logspace(-6, 4, 5_000)]) / largest
+    shape = np.log1p(np.outer(theta, excess)).mean(axis=1)
+    likelihood = np.where(shape >= -1, -n * np.log(shape / theta) - n * shape - n, -np.inf)
+    at = int(likelihood.argmax())
+    uniform = -n * np.log(largest)
+    if uniform > likelihood[at]:
+        return -1.0, values.min(), largest, uniform
+    return shape[at], values.min(), shape[at] / theta[at], likelihood[at]
+
+
+def correct_gamma(network) -> dict[int, np.ndarray]:
     gamma = scorers.create("ghost").fit(lambda: [network.train]).score(network.train)
+    return {k: gamma[(network.train.label == k) & network.train.correct] for k in range(len(network.head.bias))}
+
+
+@pytest.mark.parametrize(("seed", "per_class"), [(0, 60), (1, 60), (0, 400)])
+def test_ghost_gpd_is_the_most_likely_pareto_of_gamma(network_of, seed, per_class):
+    network = network_of(seed=seed, per_class=per_class)
+    scorer = scorers.create("ghost-gpd").fit(lambda: [network.train])
     scores = scorer.score(network.unknown)
     by_hand = gamma_by_loop(network, network.unknown)
-    for k in range(network.head.weight.shape[0]):
-        own = gamma[(network.train.label == k) & network.train.correct]
+    for k, own in correct_gamma(network).items():
+        *best, likelihood = best_pareto(own)
+        reached = stats.genpareto.logpdf(own, *scorer.parameters_[k]).sum()
+        assert reached == pytest.approx(likelihood, abs=0.01)
+        # Nor does scipy find a better one from any other start.
+        for shape in (-1.5, -0.7, 0.0, 0.3, 2.0):
+            theirs = stats.genpareto.fit(own, shape, loc=own.min() - 0.01 * np.ptp(own), scale=own.std())
+            assert theirs[0] < -1 or stats.genpareto.logpdf(own, *theirs).sum() <= reached + 0.01
         mine = network.unknown.pred == k
-        expected = stats.genpareto.cdf(by_hand[mine], *stats.genpareto.fit(own))
-        assert scores[mine] == pytest.approx(expected, abs=1e-4)
+        assert scores[mine] == pytest.approx(stats.genpareto.cdf(by_hand[mine], *best), abs=0.01)
     assert len(scorer.fallback_) == 0
+
+
+@pytest.mark.parametrize("size", [40, 443])
+def test_the_pareto_fit_does_not_turn_on_the_last_digit(size, rng):
+    for _ in range(5):
+        gamma = 1 / (3 + rng.gamma(20, 0.3, size))
+        grid = np.linspace(gamma.min(), gamma.max(), 100)
+        fitted = stats.genpareto.cdf(grid, *fit_pareto(gamma))
+        moved = stats.genpareto.cdf(grid, *fit_pareto(gamma * (1 + 1e-8 * rng.standard_normal(size))))
+        assert fitted == pytest.approx(moved, abs=1e-3)
+        scaled = fit_pareto(gamma * 1e-6)
+        assert stats.genpareto.cdf(grid * 1e-6, *scaled) == pytest.approx(fitted, abs=1e-9)
+
+
+def test_gamma_that_gather_at_the_top_are_uniform_and_equal_ones_have_no_fit():
+    """Below a shape of −1 the likelihood grows without end."""
+    gamma = 1 - np.linspace(0.01, 1, 50) ** 3
+    assert fit_pareto(gamma).tolist() == [-1, gamma.min(), np.ptp(gamma)]
+    assert fit_pareto(np.full(10, 3.0)) is None
 
 
 def test_ghost_gpd_uses_the_prediction_where_the_top_logit_is_negative(network):

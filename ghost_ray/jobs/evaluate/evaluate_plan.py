@@ -54,8 +54,23 @@ def make_plan(config: EvaluateConfig) -> Plan:
     return plan_for(config, fit, known, unknown)
 
 
-def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str, Store]) -> Plan:
-    """Check stores that are open already, and what is to be done with them."""
+def plan_for(
+    config: EvaluateConfig,
+    fit: Store,
+    known: Store,
+    unknown: dict[str, Store],
+    head: Head | None = None,
+    without_head: str = "import the stores with `head=HEAD.safetensors`",
+) -> Plan:
+    """Check stores that are open already, and what is to be done with them.
+
+    Parameters
+    ----------
+    head : Head, optional
+        For the methods that need one, where no store has it.
+    without_head : str
+        What to do where a method needs a head and there is none.
+    """
     if KNOWN in config.unknown:
         raise InputError("unknown", KNOWN, "is the name of the known set", "choose another name")
     for name in config.images:
@@ -73,8 +88,8 @@ def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str
     readers = {KNOWN: BatchReader.of(known, "known")}
     readers |= {name: BatchReader.of(store, "unknown") for name, store in unknown.items()}
     training = BatchReader.of(fit, "fit")
-    head = next((reader.head for reader in (training, *readers.values()) if reader.head is not None), None)
-    scorers, notes = _bound(config, fit, head)
+    head = next((reader.head for reader in (training, *readers.values()) if reader.head is not None), head)
+    scorers, notes = _bound(config, fit, head, without_head)
     # Arrays of one call are of one network; stores may come from anywhere.
     if not isinstance(fit, ArrayStore):
         networks = {name: store.manifest.network for name, store in {KNOWN: known, **unknown}.items()}
@@ -89,9 +104,9 @@ def _require_rows(store: Store, field: str) -> None:
 
 def _require_labels(fit: Store, known: Store, unknown: dict[str, Store]) -> None:
     if _labels(fit)[1] == UNKNOWN:
-        raise InputError("fit", redact(fit.uri), "has no labelled rows", "extract it without `unknown`")
+        raise InputError("fit", redact(fit.uri), "has no labelled rows", _with_labels(fit))
     if _labels(known)[0] == UNKNOWN:
-        raise InputError("known", redact(known.uri), "has rows without a label", "extract it without `unknown`")
+        raise InputError("known", redact(known.uri), "has rows without a label", _with_labels(known))
     for store in unknown.values():
         if _labels(store)[1] != UNKNOWN:
             whole = "holds no unknowns" if _labels(store)[0] != UNKNOWN else "does not hold unknowns alone"
@@ -101,6 +116,12 @@ def _require_labels(fit: Store, known: Store, unknown: dict[str, Store]) -> None
                 f"{whole}: rows are labelled with the network's classes",
                 "extract or import it with `unknown`",
             )
+
+
+def _with_labels(store: Store) -> str:
+    if isinstance(store, ArrayStore):
+        return "−1 means unknown: give every row its class, or leave such rows out"
+    return "extract it without `unknown`"
 
 
 def _labels(store: Store) -> tuple[int, int]:
@@ -150,7 +171,9 @@ def named_methods(methods: Sequence[str], seed: int = 0) -> dict[str, Scorer]:
     return scorers
 
 
-def _bound(config: EvaluateConfig, fit: Store, head: Head | None) -> tuple[dict[str, Scorer], list[str]]:
+def _bound(
+    config: EvaluateConfig, fit: Store, head: Head | None, without_head: str
+) -> tuple[dict[str, Scorer], list[str]]:
     """The methods bound to the network; of ``all``, those that the network allows."""
     scorers, notes = {}, []
     for name, scorer in named_methods(config.methods, config.seed).items():
@@ -161,6 +184,6 @@ def _bound(config: EvaluateConfig, fit: Store, head: Head | None) -> tuple[dict[
                 notes.append(f"{name} is left out: {one_line(error)}")
                 continue
             lacks_head = head is None and scorer.needs_head
-            hint = f"import the stores with `head=HEAD.safetensors`, or leave out {name}" if lacks_head else ""
+            hint = f"{without_head}, or leave out {name}" if lacks_head else ""
             raise InputError("methods", name, one_line(error), hint) from None
     return scorers, notes

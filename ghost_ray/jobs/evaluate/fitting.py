@@ -9,13 +9,15 @@ all training rows or a covariance for every class, stays where the tasks run, a 
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ghost_ray.cluster import current_engine, map_merge, map_ordered
 from ghost_ray.cluster.shuffle import clustered
-from ghost_ray.errors import InputError, one_line
+from ghost_ray.errors import GhostRayError, InputError, one_line
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.jobs.evaluate.costs import Clock, Seconds
 from ghost_ray.jobs.evaluate.fitted_methods import Fitted, Restored, Scorers, Shard, is_bank, merged_passes
@@ -100,7 +102,7 @@ def _merge_parts(parts: list[Part]) -> Part:
     first, *others = parts
     for other in others:
         for name, state in other.states.items():
-            with first.clock.running(name):
+            with answer_for(name), first.clock.running(name):
                 first.states[name].merge(state)
         first.clock.add(other.clock.seconds)
     return first
@@ -125,7 +127,8 @@ def _fit_range(pieces: list[Piece], scorers: Scorers, reader: BatchReader) -> tu
     for piece in pieces:
         batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
         for name, scorer in scorers.items():
-            kept[name].append(scorer.keep_usable(batch))
+            with answer_for(name):
+                kept[name].append(scorer.keep_usable(batch))
     fits = {}
     for name, scorer in scorers.items():
         with answer_for(name), clock.running(name):
@@ -171,9 +174,20 @@ def _class_shard(pieces: list[Piece], scorer: ShardedScorer, reader: BatchReader
 
 @contextlib.contextmanager
 def answer_for(method: str) -> Iterator[None]:
-    """Turn what a method says of its input into an answer to the user."""
+    """Turn what a method says of its input, or how its author's code fails, into an answer to the user."""
     try:
         yield
-    except ValueError as error:
-        hint = f"leave out {method}, or use another `fit` store"
-        raise InputError("methods", method, one_line(error), hint) from None
+    except (GhostRayError, MemoryError, OSError):  # no method is to blame for these
+        raise
+    except Exception as error:
+        *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+        if isinstance(error, ValueError) and innermost.f_globals.get("__name__", "").startswith("ghost_ray."):
+            hint = f"leave out {method}, or use another `fit` store"
+            raise InputError("methods", method, one_line(error), hint) from None
+        frames = traceback.extract_tb(error.__traceback__)
+        # Whoever wrote the method looks for a line of it, not for one inside numpy.
+        at = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
+        problem = f"{type(error).__name__} in {os.path.basename(at.filename)}, line {at.lineno}: {one_line(error)}"
+        answer = InputError("methods", method, problem, f"correct its code, or leave out {method}")
+        answer.add_note("".join(traceback.format_exception(error)))
+        raise answer from None

@@ -29,5 +29,5 @@ class Recipe:
         allow_tf32(self.tf32)
         backbone = load_backbone(self.model, self.weights, device, self.precision, self.compile, self.restrict)
         if self.weights_sha256 is not None:
-            backbone.require_weights(self.weights_sha256, self.weights or self.model)
+            backbone.require_weights(self.weights_sha256, self.weights)
         return backbone

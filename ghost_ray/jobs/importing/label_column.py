@@ -75,7 +75,11 @@ def _from_text(values: np.ndarray, classes: int, names: list[str] | None, field:
         sorted(set(found) - {str(UNKNOWN)}),
         redact(given),
         field=field,
-        hint="`class_names=FILE` with the names of all classes, one per line, in the order of the logits",
+        hint=(
+            "`class_names=FILE` with the names of all classes, one per line, in the order of the logits"
+            if given
+            else "`class_names=[…]` with the names of all classes, in the order of the logits"
+        ),
     )
     matched = match_labels(raw, classes, table)
     index = {**matched.index, str(UNKNOWN): UNKNOWN}

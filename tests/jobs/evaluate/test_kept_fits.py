@@ -96,7 +96,7 @@ def test_a_fit_of_another_store_seed_head_version_or_method_is_not_there(
     toy = make_toy()
     write_store(tmp_path / "other", *toy.known(np.random.default_rng(5), 300), toy)
     others = [_planned(place, ("mds",), seed=1), _planned(place, ("mds",), fit=str(tmp_path / "other"))]
-    monkeypatch.setitem(kept_fits.RESULT_VERSIONS, "evaluation", 2)
+    monkeypatch.setitem(kept_fits.RESULT_VERSIONS, "evaluation", -1)
     others.append(_planned(place, ("mds",)))
     monkeypatch.undo()
     head = plan.scorers["mds"].head

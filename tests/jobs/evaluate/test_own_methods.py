@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from numpy.random import Generator
 from support.evaluations import make_toy, settings, write_stores
+from support.stores import write_store
 from support.studies import settings as study_settings
 from support.studies import stores_of, write_network
 
 from ghost_ray import metrics
+from ghost_ray.cli import main
+from ghost_ray.errors import InputError
 from ghost_ray.jobs import study
 from ghost_ray.jobs.evaluate import run
+from ghost_ray.jobs.evaluate.evaluate_plan import Plan
 from ghost_ray.report.study.lookup import Cells
 
 OWN = "support.own_methods"
@@ -93,3 +99,52 @@ def test_the_scorer_says_whether_it_is_a_rival_and_everything_reads_it_there(tmp
         auoscr = {r["method"]: r["auoscr"] for r in measured["results"] if r["unknown"] == name}
         best = Cells(whole).best_rival("net", name, next(m for m in metrics.registered() if m.field == "auoscr"))
         assert best == max(((m, auoscr[m]) for m in whole["rivals"]), key=lambda pair: pair[1])
+
+
+FAILS = f"{OWN}:Fails"
+
+
+@pytest.mark.parametrize("engine", ["threads", "ray"])
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (FAILS, "ValueError in own_methods.py, line [0-9]+: operands could not be broadcast together"),
+        (f"{FAILS}:kind=index", "IndexError in own_methods.py, line [0-9]+: index 12 is out of bounds"),
+    ],
+)
+def test_a_mistake_in_somebodys_code_is_named_and_its_traceback_shown_on_request(
+    place: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    said: str,
+    engine: str,
+) -> None:
+    if engine == "ray":
+        request.getfixturevalue("local_ray")
+        monkeypatch.setattr(Plan, "light", False)
+    words = ["evaluate", "--fit", str(place / "fit"), "--known", str(place / "known")]
+    words += ["--unknown", f"near={place / 'near'}", "--methods", f"ghost,{method}", "--out", str(tmp_path / "e")]
+    shown = {}
+    for debug in ("", "1"):
+        monkeypatch.setenv("GHOST_RAY_DEBUG", debug)
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        shown[debug] = capsys.readouterr().err
+    lines = [line for line in shown[""].splitlines() if line.startswith("ghost-ray")]
+    assert re.search(rf"--methods '{method}': {said}.* — correct its code, or leave out {method}", lines[0]), lines
+    assert lines[0].endswith("(GHOST_RAY_DEBUG=1 shows the traceback)")
+    assert "Traceback" not in shown[""]
+    assert "in _deep_inside" in shown["1"]
+    assert "in score_finite" in shown["1"]
+
+
+def test_a_detector_that_fails_is_named_with_what_it_may_lack(place: Path, tmp_path: Path, rng: Generator) -> None:
+    toy = make_toy()
+    embedding, label = toy.known(rng, 300)
+    write_store(tmp_path / "some", embedding[label != 2], label[label != 2], toy)
+    with pytest.raises(InputError, match=r"^methods 'pytorch-ood:\w+': pytorch-ood:\w+ cannot be .* 1 class \(2\)"):
+        run(settings(place, tmp_path / "e", fit=str(tmp_path / "some"), methods=["ghost", "pytorch-ood:KLMatching"]))
