@@ -11,8 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ghost_ray import __version__
 from ghost_ray.errors import Damaged, InputError, one_line, redact
-from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, write_sealed
+from ghost_ray.files import MANIFEST, is_local, join, kind_of, reaching, read_sealed, resolve, write_sealed
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
+from ghost_ray.files.paths import sync, sync_tree
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
 # A number is raised when the code of that job gives other results for the same input: the next refit then computes them
@@ -137,7 +138,10 @@ def write_manifest(folder: str, manifest: M, digests: dict[str, Digest] | None =
     """
     listed = digests_of(folder) if digests is None else digests
     whole = manifest.model_copy(update={"digests": listed})
+    sync_tree(folder)  # a manifest that survives a power cut must not describe files that did not
     write_sealed(join(folder, MANIFEST), whole.model_dump(mode="json"))
+    if is_local(folder):
+        sync(resolve(folder)[1])
     return whole
 
 
