@@ -158,9 +158,8 @@ def write_store(folder: str, batches: list[Rows], head: Head) -> None:
         network=Network(name="made-up", classes=classes, dimensions=dimensions),
         rows=sum(len(batch) for batch in batches),
         layout="clustered",
-        files=files,
     )
-    finish_store(folder, manifest)
+    finish_store(folder, manifest, files)
 
 
 def job_seconds(head: Head, **sets: list[Rows]) -> float:

@@ -96,9 +96,8 @@ def make_store(
             rows=classes * per_class,
             layout="clustered",
             order="hash",
-            files=[file for files in written for file in files],
         )
-        finish_store(output.staging, manifest)
+        finish_store(output.staging, manifest, [file for files in written for file in files])
         output.publish()
     rows = classes * per_class
     return {"store": out, "rows": rows, "gigabytes": round(rows * dimensions * 4e-9, 2)}

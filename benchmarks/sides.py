@@ -96,7 +96,7 @@ class Limit:
 def read_and_sort(store: Store, cores: int, *, sort: bool = True) -> Limit:
     """Read every embedding with pyarrow, file by file, and ``np.sort`` each class's columns; one process per core."""
     paths = [os.path.join(store.uri, "rows", file.name) for file in store.files]
-    groups = [[group.rows for group in file.groups] for file in store.files]
+    groups = [file.groups.rows.tolist() for file in store.files]
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         pool.map(_warm_up, range(cores), chunksize=1)
         parts = [(paths[core::cores], groups[core::cores], sort) for core in range(cores)]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ghost_ray.backbone import Backbone, load_backbone
+from ghost_ray.backbone import Backbone, load_backbone, name_from_manifest
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files.manifest import Network, require_same_network
 from ghost_ray.gaussians import SMALLEST_Z_SUM, Gaussians
-from ghost_ray.registry import load
+from ghost_ray.registry import Loaded, load
 
 
 class OpenSetClassifier(nn.Module):
@@ -89,9 +89,11 @@ class OpenSetClassifier(nn.Module):
             Model or registry, local or on an object store.
         network : str, Module or Backbone, optional
             The network the model was fitted on, as a name, or loaded already (a Module is copied, not changed).
-            Default: the name in the model's manifest.
+            Default: the name in the model's manifest, if it is a preset or a network of timm or torchvision. Any other
+            name must be given here: a manifest does not decide which code runs.
         weights : str, optional
-            Its local checkpoint, where `network` is a name.
+            Its checkpoint, where `network` is a name. Default: the copy that a refit with ``keep_weights: true`` put
+            beside the version, else the published weights of that name.
         threshold : float, optional
             Default: the one stored with the model by ``ghost-ray score`` or ``refit``.
         device : str, optional
@@ -100,7 +102,8 @@ class OpenSetClassifier(nn.Module):
         Raises
         ------
         InputError
-            If the network is not the model's, naming both, or no threshold was ever chosen.
+            If the network is not the model's, naming both, if no threshold was ever chosen, or if the weights of a
+            version came from a file of which no copy was kept, naming it.
         """
         loaded = load(uri)
         chosen = loaded.threshold if threshold is None else threshold
@@ -116,7 +119,11 @@ class OpenSetClassifier(nn.Module):
         if isinstance(network, Backbone):
             backbone = network
         else:
-            backbone = load_backbone(manifest.network.name if network is None else network, weights, device)
+            if network is None:
+                network = name_from_manifest(manifest.network.name, uri)
+            if weights is None and not isinstance(network, nn.Module):
+                weights = _weights_of(loaded)
+            backbone = load_backbone(network, weights, device)
         if kept is not None and backbone.restricted_to is None and max(kept) < backbone.classes:
             backbone = backbone.restrict(kept)
         require_same_network(
@@ -147,6 +154,18 @@ class OpenSetClassifier(nn.Module):
             unusable = ~self.present[prediction] | gamma.isnan()
             gamma = gamma.masked_fill(unusable, -torch.inf)
         return prediction, gamma, gamma >= self.threshold
+
+
+def _weights_of(loaded: Loaded) -> str | None:
+    """The copy kept beside the version; None if the weights are the network's published ones.
+
+    Where the weights were is only said: a manifest is data, and what it names is not opened.
+    """
+    kept = loaded.kept_weights()
+    if kept is None and loaded.weights is not None:
+        were = f"the network's weights were at {loaded.weights} when {loaded.version} was made"
+        raise InputError("weights", "", were, "give `weights`; `keep_weights: true` for a refit keeps a copy")
+    return kept
 
 
 def _full_precision(device: str) -> contextlib.AbstractContextManager[Any]:

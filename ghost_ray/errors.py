@@ -6,13 +6,25 @@ import contextlib
 import difflib
 import re
 import threading
+import urllib.parse
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# ``user:password@`` after ``://``; a secret may hold slashes, a bucket's name no colon.
-_CREDENTIALS = re.compile(r"(?<=://)(?:[^/@\s]*:[^@\s]*|[^/@\s]+)@")
-_SECRET_OPTIONS = re.compile(r"(?i)([?&](?:access_key|secret_key|session_token|token|password)=)[^&\s]*")
+# What stands before ``@`` in a place; a secret may hold slashes and spaces, a bucket's name no colon.
+_USER = re.compile(r"([A-Za-z][\w+.-]*)://([^/@\s]*:[^@\s]*|[^/@\s]*:(?!\d+\b)[^@'\"\n]*|[^/@\s]+)@")
+_OPTIONS = re.compile(r"([A-Za-z][\w+.-]*://[^\s'\"?]*\?)([^\s'\"]*)")
+# The options of places that are no secrets; whatever else may be one.
+_OPEN_OPTIONS = (
+    *("region", "scheme", "endpoint_override", "smart_defaults", "force_virtual_addressing", "anonymous"),
+    *("allow_bucket_creation", "allow_bucket_deletion", "check_directory_existence_before_creation"),
+    *("project_id", "retry_limit_seconds", "tenant_id", "client_id", "credential_kind", "enable_tls"),
+    *("blob_storage_authority", "blob_storage_scheme", "dfs_storage_authority", "dfs_storage_scheme"),
+)
+# In texts that show the end of a place alone, as some libraries' errors do.
+_SECRET_OPTION = re.compile(
+    r"(?i)([?&](?:access_key|secret_key|[\w-]*token|password|sig|client_secret|x-amz-(?:signature|credential))=)[^&\s'\"]*"
+)
 
 
 class GhostRayError(Exception):
@@ -57,7 +69,6 @@ class InputError(GhostRayError):
         return self._worded(None)
 
     def _worded(self, limit: int | None) -> str:
-        # Redacted before it is shortened: half a URI does not look like one.
         shown = one_line(redact(str(self.value)), limit)
         given = f" {shown!r}" if shown else ""
         advice = f" — {one_line(redact(self.hint), limit)}" if self.hint else ""
@@ -103,13 +114,52 @@ class Unreachable(JobFailed):
 
 def one_line(value: object, limit: int | None = 300) -> str:
     """Any value as a single printable line, shortened in the middle where it is longer than ``limit``."""
-    text = "".join(c if c.isprintable() else " " for c in str(value)).strip()
-    return text if limit is None or len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    text = printable(str(value)).strip()
+    if limit is None or len(text) <= limit:
+        return text
+    text = redact(text)  # first: half a URI does not look like one
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+def printable(text: str) -> str:
+    """``text`` with a space for every character that a terminal or a page would obey rather than show."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def redact(text: str) -> str:
-    """``text`` without the credentials of the URIs in it, fit for logs and manifests."""
-    return _SECRET_OPTIONS.sub(r"\1…", _CREDENTIALS.sub("", text))
+    """``text`` without the credentials of the URIs in it, fit for logs and manifests.
+
+    Of the options at the end of a place, only those that are known to be no secrets keep their values.
+    """
+    return _SECRET_OPTION.sub(r"\1…", _OPTIONS.sub(_open_options, _USER.sub(_without_user, text)))
+
+
+def _without_user(match: re.Match[str]) -> str:
+    scheme, user = match.groups()
+    # On Azure it is the container or the account.
+    name = user.partition(":")[0] if scheme.lower() in ("abfs", "abfss") else ""
+    return f"{scheme}://{name}@" if name else f"{scheme}://"
+
+
+def _open_options(match: re.Match[str]) -> str:
+    place, options = match.groups()
+    if place.startswith("file:"):
+        return match[0]
+    shown = []
+    for option in options.split("&"):
+        name, sign, value = option.partition("=")
+        is_open = name in _OPEN_OPTIONS and "@" not in urllib.parse.unquote(value)
+        shown.append(option if is_open or not option else f"{name}=…" if sign else "…")
+    return place + "&".join(shown)
+
+
+def redact_values(value: Any) -> Any:
+    """A copy of nested values in which no URI carries credentials."""
+    if isinstance(value, Mapping):
+        return {key: redact_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_values(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def nearest(name: str, allowed: Iterable[str], count: int = 1) -> str:

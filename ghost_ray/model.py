@@ -89,6 +89,8 @@ class Model:
             content = parse_json(data)
             if not isinstance(content, dict) or not isinstance(content.get("threshold"), int | float):
                 raise ValueError("holds no threshold")
+            if not isinstance(content.get("rule"), str):
+                raise ValueError("does not say by which rule the threshold was chosen")
             float(content["threshold"])
         except (ValueError, OverflowError) as error:
             raise InputError(

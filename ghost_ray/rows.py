@@ -7,6 +7,7 @@ batch share the work, and unused values cost nothing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
@@ -35,6 +36,11 @@ class Head:
     def __post_init__(self) -> None:
         if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1]:
             raise ValueError(f"head: weight must be [K, D] and bias [K], got {self.weight.shape} and {self.bias.shape}")
+
+    def sha256(self) -> str:
+        """Digest of the numbers, whatever file they came in."""
+        parts = [np.ascontiguousarray(part, np.float32).tobytes() for part in (self.weight, self.bias)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def logits(self, embedding: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Logits [n, K] of embeddings [n, D]; float32, or float64 where float32 would overflow."""

@@ -68,7 +68,7 @@ def test_numbers_are_those_of_the_score_job(
 
 def test_network_may_be_a_name_a_module_or_a_backbone(model: Path, images: torch.Tensor) -> None:
     module = networks.small()
-    given = [None, NETWORK, module, load_backbone(NETWORK, device="cpu")]
+    given = [NETWORK, module, load_backbone(NETWORK, device="cpu")]
     made = [OpenSetClassifier.from_model(str(model / "model"), n, threshold=0.0, device="cpu") for n in given]
     expected = made[0](images)
     for classifier in made[1:]:
@@ -107,7 +107,7 @@ def test_autocast_of_the_body_leaves_the_score_in_float32(classifier: OpenSetCla
 
 def test_state_survives_saving(classifier: OpenSetClassifier, model: Path, tmp_path: Path) -> None:
     torch.save(classifier.state_dict(), tmp_path / "state.pt")
-    other = OpenSetClassifier.from_model(str(model / "model"), threshold=9.0, device="cpu")
+    other = OpenSetClassifier.from_model(str(model / "model"), NETWORK, threshold=9.0, device="cpu")
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert float(other.threshold) == pytest.approx(0.01)
     assert not any(parameter.requires_grad for parameter in other.parameters())

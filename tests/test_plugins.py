@@ -119,7 +119,7 @@ def test_a_method_in_a_file_of_ones_own(own_file: None, rows: Rows) -> None:
     assert scorer.name == "own_scores:Norm"
     assert (scorer.score(rows) > 0).all()
     assert scorers.title_of("own_scores:Norm") == "Norm"
-    assert scorers.is_rival("own_scores:Norm")
+    assert scorer.rival
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_methods_that_are_none(own_file: None, method: str, said: str) -> None:
 def test_reading_results_runs_nobodys_code(own_file: None, tmp_path: Path) -> None:
     (tmp_path / "own_scores.py").write_text("raise SystemExit('it was imported')")
     assert scorers.title_of("own_scores:Norm:power=2") == "Norm (power=2)"
-    assert scorers.is_rival("own_scores:Norm")
+    assert scorers.is_rival("own_scores:Norm", {})

@@ -12,6 +12,7 @@ import numpy as np
 from ghost_ray.arrays.given import Array, GivenRows, given_rows, like, matrix
 from ghost_ray.checks import of_set
 from ghost_ray.cluster import threads
+from ghost_ray.cluster.sampling import look_at
 from ghost_ray.config import FitConfig
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files import OutputFolder
@@ -23,7 +24,7 @@ from ghost_ray.model import ModelManifest, Threshold, write_model, write_thresho
 from ghost_ray.progress import quietly
 from ghost_ray.registry import load as load_version
 from ghost_ray.rows import Rows
-from ghost_ray.store import UNKNOWN, look_at
+from ghost_ray.store import UNKNOWN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,9 +110,9 @@ class Ghost:
         store = rows.store(self.model, "features")
         with quietly(), threads():
             statistics = fit_store(store)
+            notes = of_set(look_at(store)) if rows.logits is not None else []
         if not (statistics.count >= 2).any():
             raise InputError("labels", "", _nothing_to_fit(rows), "are the labels those of these rows?")
-        notes = of_set(look_at(store)) if rows.logits is not None else []
         self._network, self._data = store.manifest.network, store.manifest.data
         self._keep(statistics.finish(), statistics, rows.class_names, notes)
         return self

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from ghost_ray.backbone.build import name_from_manifest
 from ghost_ray.backbone.cpu_bf16 import ensure_bf16
 from ghost_ray.backbone.facts import NetworkFacts, network_facts
 from ghost_ray.backbone.network import PRECISIONS, Backbone, load_backbone
@@ -20,6 +21,7 @@ __all__ = [
     "Preset",
     "ensure_bf16",
     "load_backbone",
+    "name_from_manifest",
     "network_facts",
     "published_accuracy",
 ]

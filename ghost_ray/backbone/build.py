@@ -13,8 +13,8 @@ import torch
 
 from ghost_ray.backbone.presets import PRESETS, Preset
 from ghost_ray.backbone.torchvision_models import PREFIX, build_torchvision
-from ghost_ray.backbone.weights import classes_in, fit_state, read_state
-from ghost_ray.errors import InputError, nearest, one_line
+from ghost_ray.backbone.weights import NothingLarger, classes_in, fit_state, read_state
+from ghost_ray.errors import InputError, nearest, one_line, redact
 from ghost_ray.plugins import Plugin, import_object, is_importable, plugins
 
 _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")
@@ -35,6 +35,31 @@ def build(name: str, weights: str | None) -> torch.nn.Module:
     return model.eval().requires_grad_(False)
 
 
+def name_from_manifest(name: str, place: str) -> str:
+    """The network that the manifest in ``place`` names, if building it runs no code but that of timm and torchvision.
+
+    A folder may come from anyone, and reading a result must not import or open what it names: such a name is for the
+    caller to give.
+    """
+    import timm
+    from torchvision import models
+
+    library, _, rest = name.partition(":")
+    if f"{library}:" == PREFIX:
+        known = rest.partition(":")[0] in models.list_models(module=models)
+    else:
+        known = name in PRESETS or (":" not in name and timm.is_model(name.partition(".")[0]))
+    if not known:
+        raise InputError(
+            "network",
+            name,
+            f"is named by the manifest of {redact(place)} and is no network of timm, torchvision or the presets: "
+            "a manifest does not decide which code runs",
+            "if you trust it, give `network=NAME` yourself",
+        )
+    return name
+
+
 def _added() -> dict[str, Plugin]:
     """The networks of installed packages."""
     return {plugin.name: plugin for plugin in plugins("networks")}
@@ -52,7 +77,8 @@ def _from_timm(name: str, preset: Preset, weights: str | None) -> torch.nn.Modul
         options["num_classes"] = classes
     if "fc_norm.weight" in state and "norm.weight" not in state:
         options.setdefault("global_pool", "avg")
-    model = _create(name, preset.architecture, pretrained=False, **options)
+    with NothingLarger(state, weights):
+        model = _create(name, preset.architecture, pretrained=False, **options)
     fit_state(model, state, weights)
     return model
 
@@ -104,6 +130,8 @@ def _create(name: str, architecture: str, **options: Any) -> torch.nn.Module:
     try:
         with _cache_only_without_network():
             return timm.create_model(architecture, **options)
+    except InputError:
+        raise
     except Exception as error:  # hub clients, sockets, caches and architectures each have their own types
         wanted = "its published weights cannot be loaded" if options["pretrained"] else "it cannot be built"
         problem = f"{wanted}: {one_line(error, 160)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ghost_ray.backbone.weights import State, fit_state, read_state
+from ghost_ray.backbone.weights import NothingLarger, State, fit_state, read_state
 from ghost_ray.errors import InputError, nearest, one_line
 
 PREFIX = "torchvision:"
@@ -27,8 +27,10 @@ def build_torchvision(entry: str, weights: str | None, name: str) -> nn.Module:
     architecture, published = _parse(entry)
     state = read_state(weights) if weights is not None else _downloaded(name, published)
     state = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items()}
-    model = _empty(architecture, published, state)
-    fit_state(model, state, weights or published.url)
+    path = weights or published.url
+    with NothingLarger(state, path):
+        model = _empty(architecture, published, state)
+    fit_state(model, state, path)
     model.transform = published.transforms()
     return model
 

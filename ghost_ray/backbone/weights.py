@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from torch.overrides import TorchFunctionMode
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files.checkpoints import checkpoint_kind
@@ -44,6 +46,32 @@ def read_state(uri: str) -> State:
         hint = "a state dict, alone or under 'model', 'state_dict' or 'model_ema'"
         raise InputError("weights", uri, found, hint)
     return state
+
+
+# Below it, a network has tensors that are in no file: masks, tables of positions.
+_ALWAYS_ALLOWED = 1 << 26
+
+
+class NothingLarger(TorchFunctionMode):
+    """A block in which no tensor is made that is larger than all those of a file: it could not be filled from it.
+
+    The number of classes comes from the file, and the network multiplies it by its own dimensions.
+    """
+
+    def __init__(self, state: Mapping[str, torch.Tensor], path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._limit = max([_ALWAYS_ALLOWED, *(value.numel() for value in state.values())])
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.empty:
+            sizes = kwargs["size"] if kwargs and "size" in kwargs else args[0] if len(args) == 1 else args
+            count = math.prod(sizes) if isinstance(sizes, Sequence) else sizes
+            if count > self._limit:
+                shape = "×".join(map(str, sizes))
+                problem = f"asks for a layer of {shape} numbers, and they are not in it"
+                raise InputError("weights", self._path, problem, "is `model` the right one?")
+        return function(*args, **(kwargs or {}))
 
 
 def classes_in(state: Mapping[str, torch.Tensor], classifier: object) -> int | None:

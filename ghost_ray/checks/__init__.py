@@ -10,13 +10,14 @@ twins          rows that two sets have in common
 sets           what one set and several sets are checked for, from a sample of each
 """
 
-from ghost_ray.checks.agreement import of_labels
+from ghost_ray.checks.agreement import LabelCounts, of_labels
 from ghost_ray.checks.features import of_distances, of_features
 from ghost_ray.checks.logit_values import of_logits, of_negative_top_logits
 from ghost_ray.checks.sets import LookedAt, lacking_classes, of_head, of_set, of_shared_rows, sample_places, sample_size
 from ghost_ray.checks.twins import TwinSearch
 
 __all__ = [
+    "LabelCounts",
     "LookedAt",
     "TwinSearch",
     "lacking_classes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,42 @@ _SIGMAS = 4.0
 _NEARLY_NONE = 0.15  # of few rows, a kappa beyond this may still be more than chance
 
 
+class LabelCounts(NamedTuple):
+    """How many rows have which label and prediction; each pair that occurs is there once, in ascending order."""
+
+    label: Ints  # [P] int64, −1 = unknown
+    pred: Ints  # [P] int64
+    n: Ints  # [P] int64
+
+    @classmethod
+    def of(cls, label: Ints, pred: Ints, n: Ints | None = None) -> LabelCounts:
+        """From labels and predictions [N], of one row each or of ``n`` [N]."""
+        width = int(pred.max(initial=0)) + 1
+        codes, at = np.unique((label.astype(np.int64) + 1) * width + pred, return_inverse=True)
+        total = np.zeros(len(codes), np.int64)
+        np.add.at(total, at, 1 if n is None else n)
+        return cls(codes // width - 1, codes % width, total)
+
+    @classmethod
+    def joined(cls, parts: Sequence[LabelCounts]) -> LabelCounts:
+        """Those of several sets of rows together."""
+        return cls.of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    @property
+    def rows(self) -> int:
+        return int(self.n.sum())
+
+    def known(self) -> LabelCounts:
+        """Without the rows whose label is unknown."""
+        return LabelCounts(*(column[self.label >= 0] for column in self))
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of all rows with a label; None if there is none."""
+        known = self.known()
+        return int(known.n[known.label == known.pred].sum()) / known.rows if known.rows else None
+
+
 @dataclass(frozen=True)
 class Agreement:
     """How often labels and predictions are the same, beside how often they would be by chance."""
@@ -27,9 +64,10 @@ class Agreement:
     rows: int
 
     @classmethod
-    def of(cls, label: Ints, pred: Ints, classes: int) -> Agreement:
-        labels, preds = (np.bincount(values, minlength=classes) / len(label) for values in (label, pred))
-        return cls(float(np.mean(label == pred)), float(labels @ preds), len(label))
+    def of(cls, given: LabelCounts, classes: int) -> Agreement:
+        label, pred, n = given
+        labels, preds = (np.bincount(values, n, minlength=classes) / given.rows for values in (label, pred))
+        return cls(int(n[label == pred].sum()) / given.rows, float(labels @ preds), given.rows)
 
     @property
     def kappa(self) -> float:
@@ -49,26 +87,25 @@ class Agreement:
         return f"{more} more often than by chance ({percent(self.chance)})"
 
 
-def of_labels(label: Ints, pred: Ints, classes: int, class_names: Sequence[str] | None = None) -> list[str]:
+def of_labels(counts: LabelCounts, classes: int, class_names: Sequence[str] | None = None) -> list[str]:
     """At most one note: the labels fit better under another numbering, or no better than chance.
 
     Parameters
     ----------
-    label, pred : arrays of shape [N]
-        Of all rows; −1 = unknown, left out.
+    counts : LabelCounts
+        Of all rows; those with an unknown label are left out.
     class_names : sequence of str, optional
         Names of the K classes in the order of the labels.
     """
-    known = label >= 0
-    label, pred = label[known].astype(np.int64), pred[known].astype(np.int64)
+    known = counts.known()
     # One class alone agrees just as often by chance.
-    if len(label) < FEWEST_ROWS or (label == label[0]).all():
+    if known.rows < FEWEST_ROWS or (known.label == known.label[0]).all():
         return []
-    given = Agreement.of(label, pred, classes)
+    given = Agreement.of(known, classes)
     as_is = f"the labels agree with the predictions in {percent(given.share)} of the rows"
     best, said = max(given.kappa, 0.0), ""
-    for renumbered, words, needed in _numberings(label, pred, classes, class_names):
-        found = Agreement.of(renumbered, pred, classes)
+    for renumbered, words, needed in _numberings(known, classes, class_names):
+        found = Agreement.of(known._replace(label=renumbered), classes)
         if found.kappa >= needed and found.kappa >= best + (_CLEARLY / 2 if said else needed):
             best, said = found.kappa, f", and would in {percent(found.share)} {words}"
     if said:
@@ -78,11 +115,11 @@ def of_labels(label: Ints, pred: Ints, classes: int, class_names: Sequence[str] 
     return []
 
 
-def _numberings(
-    label: Ints, pred: Ints, classes: int, names: Sequence[str] | None
-) -> Iterator[tuple[Ints, str, float]]:
+def _numberings(known: LabelCounts, classes: int, names: Sequence[str] | None) -> Iterator[tuple[Ints, str, float]]:
     """Labels under other numberings that people confuse, a name for each, and the kappa it must reach."""
-    shift = int(np.bincount((pred - label) % classes, minlength=classes)[1:].argmax()) + 1 if classes > 1 else 0
+    label, pred, count = known
+    shifts = np.bincount((pred - label) % classes, count, minlength=classes)
+    shift = int(shifts[1:].argmax()) + 1 if classes > 1 else 0
     if classes == 2:
         yield 1 - label, "with the two classes swapped", _CLEARLY
     elif shift:
@@ -93,7 +130,7 @@ def _numberings(
         yield moved % classes, f"with {change}: they seem to count from another number than the network", _CLEARLY
     for place, words in _orders(classes, names):
         yield place[label], words, _CLEARLY
-    matched = _matched(label, pred, classes)
+    matched = _matched(known, classes)
     if matched is not None:
         words = "if each class were the one it is mostly taken for: the classes seem to be in another order"
         yield matched, words, _MATCHED
@@ -121,14 +158,14 @@ def in_numeric_order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _matched(label: Ints, pred: Ints, classes: int) -> Ints | None:
+def _matched(known: LabelCounts, classes: int) -> Ints | None:
     """Each label as the class that its rows are mostly predicted as; None if most stay or two become one."""
-    pairs, count = np.unique(label * classes + pred, return_counts=True)
-    order = np.lexsort((-count, pairs // classes))
-    of_label, first = np.unique(pairs[order] // classes, return_index=True)
-    mostly = pairs[order][first] % classes
+    label, pred, count = known
+    order = np.lexsort((pred, -count, label))
+    of_label, first = np.unique(label[order], return_index=True)
+    mostly = pred[order][first]
     one_to_one = len(np.unique(mostly)) == len(mostly)
-    if len(label) < _ROWS_PER_CLASS * len(of_label) or not one_to_one or np.mean(mostly != of_label) < 0.5:
+    if known.rows < _ROWS_PER_CLASS * len(of_label) or not one_to_one or np.mean(mostly != of_label) < 0.5:
         return None
     place = np.arange(classes)
     place[of_label] = mostly

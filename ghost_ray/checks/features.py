@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghost_ray.checks.agreement import Agreement, percent
+from ghost_ray.checks.agreement import Agreement, LabelCounts, percent
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.rows import Floats, Ints, Rows, Singles
 
@@ -102,7 +102,7 @@ def _nearest_mean(embedding: Singles, group: Ints) -> Agreement | None:
     means = np.stack([scaled[fitted & (group == k)].mean(axis=0) for k in classes])
     # |a − m|² without the |a|² that all means share.
     nearest = np.argmin((means * means).sum(axis=1) - 2 * scaled[rest] @ means.T, axis=1)
-    return Agreement.of(np.searchsorted(classes, group[rest]), nearest, len(classes))
+    return Agreement.of(LabelCounts.of(np.searchsorted(classes, group[rest]), nearest), len(classes))
 
 
 def of_distances(rows: Rows, gaussians: Gaussians) -> list[str]:

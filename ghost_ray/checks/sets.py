@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghost_ray.checks.agreement import of_labels
+from ghost_ray.checks.agreement import LabelCounts, of_labels
 from ghost_ray.checks.features import of_features, other_order
 from ghost_ray.checks.logit_values import of_logits, of_negative_top_logits
 from ghost_ray.rows import Head, Ints, Rows
@@ -20,14 +20,13 @@ _NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class LookedAt:
-    """The data that checks use: label and prediction of every row, and a sample of the rows.
+    """The data that checks use: the labels and predictions of all rows, and a sample of the rows.
 
     The sample has logits where they came with the features. If ``head`` is given, the logits follow from the features
     by the network's own last layer, so the features are certain.
     """
 
-    label: Ints  # [N], −1 = unknown
-    pred: Ints  # [N]
+    labels: LabelCounts
     sample: Rows
     classes: int
     class_names: Sequence[str] | None = None
@@ -37,7 +36,7 @@ class LookedAt:
 def of_set(looked_at: LookedAt, *, negative_top_logits: bool = True) -> list[str]:
     """All checks of a single set."""
     sample = looked_at.sample
-    notes = of_labels(looked_at.label, looked_at.pred, looked_at.classes, looked_at.class_names)
+    notes = of_labels(looked_at.labels, looked_at.classes, looked_at.class_names)
     odd: list[str] = []
     if looked_at.head is None:
         moved = other_order(sample)
@@ -48,7 +47,7 @@ def of_set(looked_at: LookedAt, *, negative_top_logits: bool = True) -> list[str
         odd = of_logits(sample.logits) if sample.has_logits else []
     if negative_top_logits and not odd and (sample.has_logits or looked_at.head is not None):
         negative = int(np.count_nonzero(sample.top_logit(looked_at.head) < 0))
-        whole = len(sample) == len(looked_at.label)
+        whole = len(sample) == looked_at.labels.rows
         odd = of_negative_top_logits({"rows" if whole else "checked rows": (negative, len(sample))})
     return notes + odd
 
@@ -69,15 +68,16 @@ def head_error(rows: Rows, head: Head) -> float:
     return float(np.abs(head.logits(rows.embedding) - rows.logits).max()) / largest
 
 
-def lacking_classes(known: Ints, fit: Ints, name: Callable[[int], str]) -> list[str]:
+def lacking_classes(known: LabelCounts, fit: LabelCounts, name: Callable[[int], str]) -> list[str]:
     """A note if the known test set has classes without a row in the training set."""
-    lacking = np.setdiff1d(known[known >= 0], fit)
+    lacking = np.setdiff1d(known.label[known.label >= 0], fit.label)
     if not len(lacking):
         return []
     named = ", ".join(name(int(k)) for k in lacking[:_NAMED]) + (", …" if len(lacking) > _NAMED else "")
-    rows = int(np.isin(known, lacking).sum())
+    lack = np.isin(known.label, lacking)
+    rows = int(known.n[lack].sum())
     have = "class of known has" if len(lacking) == 1 else "classes of known have"
-    return [f"{len(lacking):,} {have} no row in fit: {named} ({rows:,} of {len(known):,} knowns)"]
+    return [f"{len(lacking):,} {have} no row in fit: {named} ({rows:,} of {known.rows:,} knowns)"]
 
 
 def of_shared_rows(found: int, looked_for: int, rows: int, mine: str, other: str) -> list[str]:

@@ -24,7 +24,7 @@ from ghost_ray.cli.commands import COMMANDS, GROUPS, Command
 from ghost_ray.cli.options import given, parameters, shared_parameters
 from ghost_ray.cli.wording import describe
 from ghost_ray.config import build
-from ghost_ray.errors import GateFailed, GhostRayError, InputError, nearest, one_line, redact
+from ghost_ray.errors import GateFailed, GhostRayError, InputError, nearest, one_line, redact, redact_values
 from ghost_ray.progress import quietly
 
 _INTERRUPTED = 130
@@ -95,7 +95,7 @@ class _JobCommand(click.Command):
     def _end_with_answer(self, ended: object, exit_code: int) -> None:
         if self._command.answer:
             answer = _named(self._command.answer)(ended, exit_code)
-            click.echo(json.dumps(answer, allow_nan=False, ensure_ascii=False))
+            click.echo(_json(answer))
 
 
 def _named(place: str) -> Any:
@@ -122,11 +122,17 @@ class _Told(Exception):
 def print_result(command: str, result: Mapping[str, object], as_json: bool) -> None:
     """Print a command's result: for programs as JSON, for people as text."""
     if as_json:
-        click.echo(json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False))
+        click.echo(_json(result, indent=2))
     else:
         from ghost_ray.cli.show import render
 
-        render(command, result)
+        render(command, redact_values(result))
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """JSON for programs, in which nothing is left that a terminal would obey."""
+    text = json.dumps(redact_values(value), indent=indent, allow_nan=False, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _make_group() -> click.Group:
@@ -191,6 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _describe(error: Exception) -> str:
     if isinstance(error, OSError):  # a full disk, a store that does not answer
         return f"{one_line(error)} — no partial result was published; fix this, then run the same command again"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({one_line(error)}) — no partial result was published; use a machine with more"
     return f"{type(error).__name__}: {one_line(error)} (unexpected; GHOST_RAY_DEBUG=1 shows where)"
 
 

@@ -61,6 +61,9 @@ def _show(result: Shown, console: Console) -> None:
     if result["damage"]:
         console.print(f"Damaged   {plain(result['damage'])}")
     console.print(f"Network   {plain(result['network'])}, {result['rows']:,} samples")
+    if result["weights"]:
+        kept = f", a copy is kept: {result['kept_weights']}" if result["kept_weights"] else ""
+        console.print(f"Weights   {plain(result['weights'])}{plain(kept)}")
     console.print(f"Accuracy  {accuracy}   rejected by the audit {rejected}   AUOSCR {auoscr}")
     _gates(result["gates"], console)
     drift = result["drift"]
@@ -88,7 +91,11 @@ def _promote(result: Promotion, console: Console) -> None:
 def _rollback(result: Rollback, console: Console) -> None:
     for skipped in result["skipped"]:
         console.print(f"Skipped {skipped['version']}, which is damaged: {plain(skipped['problem'])}")
-    console.print(f"Back to [bold]{result['current']}[/]; {result['held']} is held until it is promoted by hand")
+    if result["held"]:
+        after = f"{result['held']} is held until it is promoted by hand"
+    else:
+        after = f"{result['left']} is damaged and not held: a refit makes it again"
+    console.print(f"Back to [bold]{result['current']}[/]; {after}")
 
 
 @renders("registry label")
@@ -168,7 +175,9 @@ def _verify(result: Verified, console: Console) -> None:
     for damage in result["damaged"]:
         console.print(f"Damaged   {plain(damage['file'])} {plain(damage['problem'])}")
     for folder in result["unlisted"]:
-        console.print(f"Unchecked {plain(folder)}: its manifest lists no files, because version 0.1 wrote it")
+        console.print(
+            f"Unchecked {plain(folder)}: its manifest lists no files: version 0.1 wrote it, or the list was removed"
+        )
     console.print(
         f"{result['files']:,} files of {result['results']:,} results read, {result['bytes'] / 1e6:,.1f} MB; "
         f"{len(result['damaged']):,} damaged"

@@ -37,7 +37,7 @@ from ghost_ray.cluster.tasks import map_ordered
 from ghost_ray.config.policies import ARRANGE_MEMORY
 from ghost_ray.files import MANIFEST, join, kind_of, remove_tree
 from ghost_ray.progress import Progress, progress
-from ghost_ray.store import STORE_FORMAT, RowFile, Store, finish_store, row_schema
+from ghost_ray.store import RowFile, Store, finish_store, row_schema
 
 BUCKET_BYTES = 192 << 20
 PART_BYTES = 256 << 20
@@ -78,10 +78,8 @@ def clustered(store: Store, folder: str) -> Store:
     remove_tree(folder)
     schema = row_schema(store.dimensions, None if store.manifest.has_head else store.classes)
     files = _shuffle(StoreSource(store), store.pieces(0), folder, schema, store.classes, each_key_once=False)
-    arranged = {"layout": "clustered", "order": "hash", "files": files}
-    manifest = store.manifest.model_copy(update=arranged | {"format_version": STORE_FORMAT})
-    finish_store(folder, manifest)
-    return Store(folder, manifest, files)
+    manifest = store.manifest.model_copy(update={"layout": "clustered", "order": "hash"})
+    return Store(folder, finish_store(folder, manifest, files), files)
 
 
 @dataclass(frozen=True)

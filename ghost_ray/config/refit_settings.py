@@ -58,6 +58,8 @@ class GatesSection(JobConfig):
     max_accuracy_drop: Fraction | None = 0.01  # against the current version, in absolute terms
     max_auoscr_drop: Fraction | None = 0.01  # the same, for every unknown set both versions were evaluated on
     max_classes_without_gaussian: int | None = Field(0, ge=0)
+    min_accuracy: Fraction | None = None  # whatever the current version has: many small drops add up
+    min_auoscr: Fraction | None = None  # the same, on every unknown set
 
 
 class RefitConfig(RayJobConfig):
@@ -77,6 +79,7 @@ class RefitConfig(RayJobConfig):
     )
     gates: GatesSection = Field(default_factory=lambda: GatesSection.model_validate({}))
     keep: int = Field(5, ge=1, description="Number of versions to keep, beside the current and the previous one.")
+    keep_weights: bool = Field(False, description="Keep a copy of the network's weights beside each version.")
     strict: Literal["never", "minor", "any"] = Field(
         "minor", description="Which version changes of torch or timm make the refit compute everything again."
     )
@@ -86,6 +89,10 @@ class RefitConfig(RayJobConfig):
     def _consistent(self) -> RefitConfig:
         if self.known is None and (self.unknown or self.accept_known is not None):
             raise ValueError("`unknown` and `accept_known` need labelled test images under `known`")
+        if self.gates.min_auoscr is not None and not self.unknown:
+            raise ValueError("the gate `min_auoscr` needs images under `unknown`")
+        if self.keep_weights and self.network.weights is None:
+            raise ValueError("`keep_weights` needs a file under `weights` of `network`")
         return self
 
 
@@ -165,4 +172,9 @@ class VerifyConfig(JobConfig):
 
     place: Annotated[str, Positional(), Metavar("PLACE")] = Field(
         description="A store, model, audit, evaluation, version or registry, or a folder of results.", min_length=1
+    )
+    strict: bool = Field(
+        False,
+        description="Also refuse results whose manifest is not sealed or lists no files, and files that no manifest "
+        "lists.",
     )

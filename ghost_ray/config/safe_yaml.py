@@ -62,6 +62,17 @@ def load(text: str) -> Any:
         raise ValueError(f"holds a value that does not fit its tag ({error})") from None
 
 
+def _refuse_repeated(mapping: yaml.MappingNode) -> None:
+    """YAML forbids a key that is given twice; PyYAML takes the last one without a word."""
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in mapping.value:
+        if isinstance(key, yaml.ScalarNode):
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                raise ValueError(f"line {line}: the key {key.value!r} was given before, in line {lines[name]}")
+            lines[name] = line
+
+
 _TOO_DEEP = f"is nested more than {_MAX_DEPTH} deep"
 
 
@@ -74,6 +85,7 @@ def _unfolded(node: yaml.Node, known: dict[int, int], depth: int) -> int:
         if isinstance(node, yaml.SequenceNode):
             children = node.value
         elif isinstance(node, yaml.MappingNode):
+            _refuse_repeated(node)
             children = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_unfolded(child, known, depth + 1) for child in children)
         if known[id(node)] > _MAX_NODES:

@@ -221,7 +221,9 @@ class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
     store: Annotated[str | None, Metavar("STORE"), Place()] = Field(None, description="Score the rows of this store.")
     data: Annotated[str | None, Metavar("URI"), Place()] = Field(None, description="Score these images.")
     network: Annotated[str | None, Metavar("NAME")] = Field(
-        None, description="With --data: the network. Default: the one the model was fitted on."
+        None,
+        description="With --data: the network. Default: the one the model was fitted on, if it is a preset or one of "
+        "timm or torchvision.",
     )
     out: Annotated[str, Metavar("SCORES.parquet"), Place(written=True)] = Field(
         description="Result: key, pred, score, accepted."
@@ -270,6 +272,11 @@ class EvaluateConfig(OutputConfig, StoreReadingConfig):
     )
     group: Annotated[Pairs, Metavar("NAME=A,B")] = Field(
         {}, description="Unknown sets to average under one name (near=ssb_hard,ninco). May be repeated."
+    )
+    images: Annotated[Pairs, Metavar("NAME=PLACE")] = Field(
+        {},
+        description="Where the images of a set are (known=…, or the name of an unknown set), for the pictures in the "
+        "report. Default: where its store says, if that is on this machine or in the store's bucket. May be repeated.",
     )
     draws: int = Field(10, ge=2, le=1000, description="Number of random draws in the significance test.")
     draw_size: int = Field(1000, ge=10, description="Knowns and unknowns per draw.")

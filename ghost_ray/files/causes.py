@@ -73,7 +73,12 @@ def cause_of(error: OSError) -> Cause | None:
 def explained(error: OSError, field: str, uri: str) -> GhostRayError:
     """What to raise instead of ``error``, which occurred at ``uri``, the value of the setting ``field``."""
     cause = cause_of(error)
-    if isinstance(error, NotADirectoryError) or error.errno == errno.EROFS:
+    if isinstance(error, NotADirectoryError):
+        problem = "cannot be written or read: a part of this path is not a folder"
+        return InputError(field, redact(uri), problem, "name a place in a folder")
+    if error.errno == errno.ENAMETOOLONG:
+        return InputError(field, redact(uri), "is too long a name for its file system", "choose a shorter one")
+    if error.errno == errno.EROFS:
         problem = f"cannot be written: {one_line(error.strerror)}"
         return InputError(field, redact(uri), problem, "choose a folder that you can write to")
     text = str(error)

@@ -99,7 +99,8 @@ def _cache() -> Path:
         home = os.path.expanduser("~/.cache")
     cache = Path(home) / "ghost_ray" / "files"
     with contextlib.suppress(OSError):
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        os.chmod(cache, 0o700)  # weights may be private, whatever folders above are open to
         if os.access(cache, os.W_OK | os.X_OK):
             return cache
     cache = Path(tempfile.gettempdir()) / f"ghost_ray-files-{os.getuid()}"

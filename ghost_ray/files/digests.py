@@ -79,12 +79,15 @@ class HashingFile(io.RawIOBase):
         return Digest(size=self._size, sha256=self._hash.hexdigest())
 
 
-def sizes_in(folder: str) -> dict[str, int]:
-    """Every file of a result by path and size, without hidden and half-written files and the manifest itself."""
+def sizes_in(folder: str, *, every: bool = False) -> dict[str, int]:
+    """Every file of a result by path and size, without hidden and half-written files and the manifest itself.
+
+    ``every``, with these too.
+    """
     filesystem, path = resolve(folder)
     listing = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     names = {info.path[len(path) :].lstrip("/"): info for info in listing if info.type == fs.FileType.File}
-    return {name: int(info.size or 0) for name, info in sorted(names.items()) if _is_part(name)}
+    return {name: int(info.size or 0) for name, info in sorted(names.items()) if every or _is_part(name)}
 
 
 def _is_part(name: str) -> bool:
@@ -127,6 +130,14 @@ def wrong_sizes(folder: str, digests: Digests) -> list[Damage]:
     """The files that are missing or of another size; costs one listing."""
     sizes = sizes_in(folder) if digests else {}
     return [damage for name, digest in digests.items() if (damage := _wrong_size(name, sizes.get(name), digest))]
+
+
+def unlisted(folder: str, digests: Digests | None) -> list[Damage]:
+    """What a strict reader refuses: that a manifest lists no files, and each file that it does not list."""
+    if digests is None:
+        return [Damage(MANIFEST, "lists no files")]
+    strays = [name for name in sizes_in(folder, every=True) if name not in digests and name != MANIFEST]
+    return [Damage(name, f"is not listed in {MANIFEST}") for name in strays]
 
 
 def _wrong_size(name: str, size: int | None, digest: Digest) -> Damage | None:

@@ -15,21 +15,28 @@ from ghost_ray.files.paths import read_bytes, write_bytes
 SEAL = "seal"  # the last key of a sealed file: SHA-256 of the file with zeros in this place
 _NO_SEAL = "0" * 64
 
-_MAX_JSON_BYTES = 64 << 20
+# A value takes up to fifty times its text in memory, and several times more as part of a manifest, so values are
+# limited as well as bytes: within both limits, a file takes less than 1 GiB. The names of ImageNet-21k are 2 MB and
+# 70,000 values.
+_MAX_JSON_BYTES, _MAX_JSON_VALUES = 64 << 20, 4_000_000
+_MAX_SEALED_BYTES, MAX_CHECKED_VALUES = 32 << 20, 1_000_000  # of files that pydantic checks
 _MAX_JSON_DEPTH = 64
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # of a surrogate pair; Python can read it but not write it
 
 
-def read_json(uri: str) -> Any:
+def read_json(uri: str, most_values: int = _MAX_JSON_VALUES) -> Any:
     """Parse a JSON file of bounded size and depth; ValueError says in one line what is wrong with it.
 
     Everything that is read can be written again: no NaN, no infinity, no incomplete character.
     """
-    return parse_json(read_bytes(uri, limit=_MAX_JSON_BYTES))
+    return parse_json(read_bytes(uri, limit=_MAX_JSON_BYTES), most_values)
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, most_values: int = _MAX_JSON_VALUES) -> Any:
     """What `read_json` makes of the content of a file."""
+    # Every value follows one of these signs. Those inside strings count too, which real files stay far below.
+    if sum(data.count(sign) for sign in (b",", b"[", b"{")) > most_values:
+        raise ValueError(f"holds more than the {most_values:,} values allowed")
     try:
         value = json.loads(data, parse_constant=_no_number, parse_float=_finite)
         if _HALF_CHARACTER.search(data):
@@ -92,12 +99,12 @@ def read_sealed(uri: str) -> Any:
 
     The seal itself is not part of what is returned.
     """
-    return unsealed(read_bytes(uri, limit=_MAX_JSON_BYTES))
+    return unsealed(read_bytes(uri, limit=_MAX_SEALED_BYTES))
 
 
 def unsealed(data: bytes) -> Any:
     """What `read_sealed` makes of the content of a file."""
-    value = parse_json(data)
+    value = parse_json(data, MAX_CHECKED_VALUES)
     if isinstance(value, dict) and SEAL in value:
         seal = value.pop(SEAL)
         if not isinstance(seal, str) or hashlib.sha256(_with_seal(data, seal, _NO_SEAL)).hexdigest() != seal:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ghost_ray import __version__
-from ghost_ray.errors import Damaged, InputError, one_line, redact
+from ghost_ray.errors import Damaged, InputError, one_line, redact, redact_values
 from ghost_ray.files import MANIFEST, is_local, join, kind_of, reaching, read_sealed, resolve, write_sealed
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
 from ghost_ray.files.paths import sync, sync_tree
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
-# A number is raised when the code of that job gives other results for the same input: the next refit then computes them
-# again. Results of a release with the same numbers are not computed again.
+# A number is raised when the code of that job gives other results for the same input: the next refit or study then
+# computes them again. Results of a release with the same numbers are not computed again.
 RESULT_VERSIONS = {"store": 1, "model": 1, "audit": 1, "evaluation": 1}
+UNNAMED = "imported"  # the name of the network of arrays that were imported without one
 # Beyond these limits a manifest is treated as broken or hostile, and nothing is allocated.
 MAX_CLASSES = 10_000_000
 MAX_DIMENSIONS = 1_000_000
@@ -42,6 +44,7 @@ class Network(Part):
     dimensions: int = Field(gt=0, le=MAX_DIMENSIONS)
     preprocessing: dict[str, Any] = {}
     restricted_to: list[int] | None = None  # the classes kept of a head that was narrowed
+    head_sha256: str | None = None  # of an imported head: such stores have no weights to tell them by
 
     @model_validator(mode="after")
     def _allocatable(self) -> Network:
@@ -51,16 +54,24 @@ class Network(Part):
 
     def describe(self) -> str:
         digest = f"sha256 {self.weights_sha256[:12]}" if self.weights_sha256 else "weights unknown"
+        digest += f", head {self.head_sha256[:12]}" if self.head_sha256 else ""
         kept = ", head narrowed" if self.restricted_to is not None else ""
         return f"{self.name} (K={self.classes}, D={self.dimensions}, {digest}{kept})"
 
     def same_as(self, other: Network) -> bool:
-        """Whether both are the same network; if a digest is unknown, name and shape decide."""
+        """Whether both are the same network; if digests are unknown, name and shape decide."""
         shapes = (self.classes, self.dimensions) == (other.classes, other.dimensions)
         shapes = shapes and self.restricted_to == other.restricted_to
         if self.weights_sha256 and other.weights_sha256:
             return shapes and self.weights_sha256 == other.weights_sha256
+        if self.head_sha256 and other.head_sha256:
+            return shapes and self.head_sha256 == other.head_sha256
         return shapes and self.name == other.name
+
+    def may_be_another(self, other: Network) -> bool:
+        """Whether only the shape says that both are the same: no digest of both is known, and neither has a name."""
+        digests = (self.weights_sha256 and other.weights_sha256) or (self.head_sha256 and other.head_sha256)
+        return not digests and {self.name, other.name} == {UNNAMED}
 
 
 class Data(Part):
@@ -85,19 +96,32 @@ class Manifest(Part):
     rows: int = Field(ge=0)
     config: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    result_versions: dict[str, int] = {}  # RESULT_VERSIONS of the code that made it; 0.1 kept none, and all were 1
     notes: list[str] = []  # what a reader of the result should know, one sentence each
     digests: dict[str, Digest] | None = None  # of every file beside this one; 0.1 kept none
+
+    @model_validator(mode="after")
+    def _as_many_names_as_classes(self) -> Self:
+        names = getattr(self, "class_names", None)  # some kinds of result have them
+        if isinstance(names, list) and len(names) != self.network.classes:
+            raise ValueError(f"{len(names)} class names for {self.network.classes} classes")
+        return self
+
+    def is_of_this_code(self) -> bool:
+        """Whether this release would get the same result from the same input."""
+        return self.result_versions.get(self.kind, 1) == RESULT_VERSIONS.get(self.kind, 1)
 
 
 M = TypeVar("M", bound=Manifest)
 
 
 def provenance(config: BaseModel) -> dict[str, Any]:
-    """The fields every new manifest starts with: time, settings, library versions."""
+    """The fields every new manifest starts with: time, settings, versions of libraries and results."""
     return {
         "created": now(),
         "config": redact_values(config.model_dump(mode="json")),
         "versions": library_versions(),
+        "result_versions": dict(RESULT_VERSIONS),
     }
 
 
@@ -113,15 +137,6 @@ def _moment(text: str) -> str:
 
 
 Moment = Annotated[str, AfterValidator(_moment)]  # as `now` writes it
-
-
-def redact_values(value: Any) -> Any:
-    """A copy of nested settings in which no URI carries credentials."""
-    if isinstance(value, dict):
-        return {key: redact_values(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_values(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
 
 
 def library_versions() -> dict[str, str]:
@@ -187,12 +202,22 @@ def _read(folder: str, kind: type[M], field: str, made_by: str) -> M:
             )
         return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = f"{MANIFEST}: {place}: {first['msg']}"
+        problem = f"{MANIFEST}: {first_problem(error)}"
     except ValueError as error:
         problem = f"{MANIFEST} {one_line(error)}"
     raise InputError(field, redact(folder), problem, f"make it again with `{made_by}`")
+
+
+_MOST_DESCRIBED = 1000  # wrong values: pydantic describes all of them or none, a kilobyte each
+
+
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with the content of a file, in one line."""
+    if error.error_count() > _MOST_DESCRIBED:
+        return f"{error.error_count():,} of its values are wrong"
+    first = error.errors(include_url=False, include_input=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return one_line(": ".join(filter(None, [".".join(map(str, first["loc"])), message])))
 
 
 def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field: str) -> None:
@@ -204,3 +229,15 @@ def require_same_network(a: Network, a_name: str, b: Network, b_name: str, field
             f"belongs to {b.describe()}, but {a_name} to {a.describe()}",
             "use results of one network",
         )
+
+
+def of_unnamed_networks(first: str, one: Network, others: Mapping[str, Network]) -> list[str]:
+    """A note on results that are taken for those of one network because nothing tells them apart."""
+    unsure = [name for name, network in others.items() if one.may_be_another(network)]
+    if not unsure:
+        return []
+    are = "is" if len(unsure) == 1 else "are"
+    return [
+        f"nothing but the shape (K={one.classes}, D={one.dimensions}) says that {', '.join(unsure)} {are} of the "
+        f"network of {first}: import all with `head`, or with a `model` of their own, and networks are told apart"
+    ]

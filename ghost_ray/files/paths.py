@@ -8,6 +8,7 @@ import errno
 import functools
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -131,7 +132,9 @@ def one_attempt() -> Iterator[None]:
 
 def join(uri: str, *parts: str) -> str:
     """``uri`` with ``parts`` below it, in the notation ``uri`` came in."""
-    return beside(uri, "".join(f"/{part}" for part in parts))
+    below = "".join(f"/{part}" for part in parts)
+    # A name below a place, which others may have chosen, never becomes an option of it, such as the host to ask.
+    return beside(uri, below if is_local(uri) else re.sub(r"[%?#]", lambda sign: f"%{ord(sign[0]):02X}", below))
 
 
 def beside(uri: str, suffix: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import warnings
+import zipfile
 from typing import Any
 
 from ghost_ray.errors import one_line
@@ -23,15 +25,49 @@ def load_torch_file(path: str, *, mapped: bool = False) -> Any:
     """
     import torch
 
+    size = os.path.getsize(path)
+    _refuse_packed(path, size)
     try:
         # Given a path, torch lets the suffix decide the format.
         with warnings.catch_warnings(), contextlib.nullcontext(path) if mapped else open(path, "rb") as source:
             warnings.simplefilter("ignore")  # about formats; what matters becomes the error
             # What training scripts keep their options in; making one runs no code.
             with torch.serialization.safe_globals([argparse.Namespace]):
-                return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
+                content = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a damaged file raises one of a dozen types, none of them documented
         raise ValueError(_reason(str(error))) from None
+    _refuse_claims(content, size)
+    return content
+
+
+def _refuse_packed(path: str, size: int) -> None:
+    """Refuse an archive with more in it than its own bytes: packed 1000:1, or the same ones several times."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        return  # of the old format, or damaged in a way that torch describes
+    if unpacked > size:
+        raise ValueError(f"is packed: {unpacked:,} bytes in a file of {size:,}; save it again with torch.save")
+
+
+def _refuse_claims(content: Any, size: int) -> None:
+    """Refuse a tensor with more numbers than the file: one that is repeated by a stride of 0, or never was in it."""
+    import torch
+
+    waiting, seen = [content], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            claimed = value.numel() * value.element_size()
+            if claimed > min(size, value.untyped_storage().nbytes()):
+                shape = "×".join(map(str, value.shape))
+                raise ValueError(
+                    f"a tensor of {shape} {value.dtype} needs {claimed:,} bytes, and they are not in the file"
+                )
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # a container can hold itself
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def _reason(text: str) -> str:

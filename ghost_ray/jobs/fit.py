@@ -6,13 +6,13 @@ that depends on the store alone, so any number of workers gives the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TypedDict
 
 import numpy as np
 
 from ghost_ray.checks import of_labels, of_set
 from ghost_ray.cluster import map_merge, workers
+from ghost_ray.cluster.sampling import count_labels, look_at
 from ghost_ray.config import FitConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import OutputFolder
@@ -20,7 +20,7 @@ from ghost_ray.files.manifest import Data, provenance
 from ghost_ray.gaussians import Accumulator
 from ghost_ray.model import ModelManifest, write_model
 from ghost_ray.progress import progress
-from ghost_ray.store import ClassCount, Piece, Store, look_at
+from ghost_ray.store import ClassCount, Piece, Store
 
 # Merging costs about as much as reading this many times the accumulator's own size would.
 _SHARD_PER_ACCUMULATOR = 8
@@ -71,8 +71,7 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> FitResult:
         The store's statistics where they are known already, merged from those of its parts.
     """
     store = Store.open(config.store, verify=config.verify)
-    running = workers(config) if statistics is None else contextlib.nullcontext()
-    with OutputFolder(config.out, overwrite=config.overwrite) as output, running:
+    with OutputFolder(config.out, overwrite=config.overwrite) as output, workers(config):
         if statistics is None:
             statistics = fit_store(store)
         _require_a_gaussian(statistics, store)
@@ -122,22 +121,22 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
     """
     shards = _shards(store)
     rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}
-    whole = Accumulator.empty(store.classes, store.dimensions)
+    merged: Accumulator | None = None
     if shards:
         with progress(title, sum(rows.values()), "rows") as shown:
             merged = map_merge(_accumulate, shards, _merge, store, done=lambda shard: shown.advance(rows[id(shard)]))
-        covers_all = merged.first_class == 0 and merged.stop_class == store.classes
-        if covers_all:
-            whole = merged
-        else:
-            whole.merge(merged)
+        if merged.first_class == 0 and merged.stop_class == store.classes:
+            return merged
+    # Only now: rows that are not as the manifest describes them were refused before its sizes are believed.
+    whole = Accumulator.empty(store.classes, store.dimensions)
+    if merged is not None:
+        whole.merge(merged)
     return whole
 
 
 def _require_a_gaussian(statistics: Accumulator, store: Store) -> None:
     if not (statistics.count >= 2).any():
-        label, pred = store.read_labels()
-        noticed = of_labels(label, pred, store.classes, store.manifest.class_names)
+        noticed = of_labels(count_labels(store), store.classes, store.manifest.class_names)
         raise InputError(
             "store",
             redact(store.uri),

@@ -21,8 +21,8 @@ from ghost_ray.checks import of_negative_top_logits
 from ghost_ray.cluster import map_ordered, workers
 from ghost_ray.config import DeviceConfig, ExtractConfig, ScoreConfig
 from ghost_ray.errors import InputError, one_line, redact
-from ghost_ray.files import output_file, remove_tree
-from ghost_ray.files.manifest import require_same_network
+from ghost_ray.files import beside, output_file, remove_tree
+from ghost_ray.files.manifest import of_unnamed_networks, require_same_network
 from ghost_ray.gaussians import Gaussians, ghost_score
 from ghost_ray.metrics import ROUNDING, threshold_at_known
 from ghost_ray.model import Model, Threshold, write_threshold
@@ -75,6 +75,7 @@ def run(config: ScoreConfig) -> ScoreResult:
         if stored:
             _store_threshold(model, threshold)
         failures = store.manifest.failures if config.data else 0
+        notes = of_unnamed_networks("the model", model.manifest.network, {"the store": store.manifest.network})
     missing = [_class_name(model, index) for index in model.gaussians.missing.tolist()]
     return {
         "scores": config.out,
@@ -84,7 +85,7 @@ def run(config: ScoreConfig) -> ScoreResult:
         **counts,
         "failures": failures,
         "classes_without_gaussian": missing,
-        "notes": of_negative_top_logits({"rows": (counts["negative_top_logits"], counts["rows"])}),
+        "notes": notes + of_negative_top_logits({"rows": (counts["negative_top_logits"], counts["rows"])}),
     }
 
 
@@ -136,12 +137,12 @@ def _rule(config: ScoreConfig, model: Model) -> Rule:
         store = _open(config.known, "known", model, verify=config.verify)
         if not config.accept_known > 0:
             raise InputError("accept_known", config.accept_known, "keeps no known at all", "for example 0.95")
-        if any(group.first_label == UNKNOWN for file in store.files for group in file.groups):
+        if any((file.groups.first_label == UNKNOWN).any() for file in store.files):
             raise InputError("known", redact(store.uri), "has rows without a label", "extract it without `unknown`")
         return Rule("accept-known", config.accept_known, store)
     if config.accept_fpr is not None and config.unknown is not None:
         store = _open(config.unknown, "unknown", model, verify=config.verify)
-        if any(group.last_label != UNKNOWN for file in store.files for group in file.groups):
+        if any((file.groups.last_label != UNKNOWN).any() for file in store.files):
             raise InputError("unknown", redact(store.uri), "has rows with a label", "extract it with `unknown`")
         return Rule("accept-fpr", config.accept_fpr, store)
     stored = model.thresholds()
@@ -197,16 +198,17 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
     if config.store is not None:
         yield _open(config.store, "store", model, verify=config.verify)
         return
+    from ghost_ray.backbone import name_from_manifest
     from ghost_ray.jobs.extract.extract_job import extract
     from ghost_ray.jobs.extract.extract_plan import make_plan
 
     # Beside the result rather than in a local temporary folder: workers on other machines write into it.
-    place = f"{config.out}.store"
+    place = beside(config.out, ".store")
     network = model.manifest.network
     settings = ExtractConfig.model_validate(
         {
             "data": config.data,
-            "model": config.network or network.name,
+            "model": config.network or name_from_manifest(network.name, model.uri),
             **config.model_dump(include=set(DeviceConfig.model_fields)),
             "unknown": True,
             "out": place,

@@ -135,6 +135,14 @@ def title(name: str) -> str:
     return str((paper["network"] | paper["unknown"])[name]["title"])
 
 
+def spelled(name: str) -> str:
+    """The paper's spelling of a name that is its own, ``NINCO`` for ``ninco``; any other, as ``dtd``, stays."""
+    paper = _paper()
+    titles = {_plain(own): entry["title"] for own, entry in (paper["network"] | paper["unknown"]).items()}
+    titles |= {_plain(title): title for title in titles.values()}
+    return str(titles.get(_plain(name), name))
+
+
 def images_of(unknown: str) -> tuple[int, ...]:
     """How many images a complete copy of an unknown set has, one number per published version; empty if not known."""
     return tuple(_paper()["unknown"].get(unknown_named(unknown), {}).get("images", ()))

@@ -9,6 +9,7 @@ from ghost_ray.registry.pointer import Pointer, current, mend, move, promoted
 from ghost_ray.registry.soundness import damages_of, in_words, readable_version
 from ghost_ray.registry.versions import (
     VERSIONS,
+    WEIGHTS,
     WORK,
     AnsweredGate,
     Summary,
@@ -24,6 +25,7 @@ from ghost_ray.registry.versions import (
 
 __all__ = [
     "VERSIONS",
+    "WEIGHTS",
     "WORK",
     "AnsweredGate",
     "Attempt",

@@ -12,13 +12,23 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from ghost_ray.files import join, names_in, read_json, remove_file, write_json
+from ghost_ray.files.json_files import MAX_CHECKED_VALUES
 from ghost_ray.files.manifest import Moment, now
+from ghost_ray.registry.locks import Holder
 from ghost_ray.registry.who import Who, who
 
 ATTEMPTS = "attempts"
 _KEPT = 50
 
 Outcome = Literal["running", "promoted", "up to date", "held", "refused", "busy", "failed", "stopped", "interrupted"]
+# What an outcome means, the same for `status`, its `--check`, its metrics and the alert rules.
+GOOD = ("promoted", "up to date")
+BAD = {
+    "failed": "failed",
+    "refused": "was refused by a gate",
+    "interrupted": "was interrupted",
+    "stopped": "was stopped",
+}
 
 
 @with_config(ConfigDict(extra="allow", allow_inf_nan=False))
@@ -72,15 +82,27 @@ def _begun(by: Who) -> AttemptRecord:
     return {"started": now(), "outcome": "running", "job": by["job"], "user": by["user"], "host": by["host"]}
 
 
-def last_attempts(root: str, count: int, *, running: bool) -> list[AttemptRecord]:
-    """The newest attempts, newest first; one that never ended was killed unless a refit is ``running`` now."""
+def last_attempts(root: str, count: int, *, running: Holder | None) -> list[AttemptRecord]:
+    """The newest attempts, newest first; one that never ended was killed, unless it is ``running`` or waits for it."""
     found: list[AttemptRecord] = []
     for name in reversed(names_in(join(root, ATTEMPTS))):
         if len(found) == count:
             break
         with contextlib.suppress(FileNotFoundError, ValueError):
-            found.append(_RECORD.validate_python(read_json(join(root, ATTEMPTS, name))))
-    for position, attempt in enumerate(found):
-        if attempt["outcome"] == "running" and not (running and position == 0):
-            attempt["outcome"] = "interrupted"
+            found.append(_RECORD.validate_python(read_json(join(root, ATTEMPTS, name), MAX_CHECKED_VALUES)))
+    unended = [attempt for attempt in found if attempt["outcome"] == "running"]
+    alive = 0
+    if running is not None:  # those that began later wait for it
+        jobs = [attempt["job"] for attempt in unended]
+        alive = 1 + (jobs.index(running.get("job")) if running.get("job") in jobs else 0)
+    for attempt in unended[alive:]:
+        attempt["outcome"] = "interrupted"
     return found
+
+
+def last_told(attempts: list[AttemptRecord]) -> AttemptRecord | None:
+    """Of attempts, newest first, the last that says something about the registry.
+
+    One that is still running does not, nor one that found another at work: it may have begun later and ended sooner.
+    """
+    return next((attempt for attempt in attempts if attempt["outcome"] not in ("running", "busy")), None)

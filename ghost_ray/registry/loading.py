@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ghost_ray.errors import Damaged, GhostRayError, InputError, redact
 from ghost_ray.files import MANIFEST, join, kind_of, one_attempt, reaching, read_bytes
-from ghost_ray.files.digests import require_same
+from ghost_ray.files.digests import Digest, Digests, damaged, require_same, unlisted, wrong_digests
 from ghost_ray.model import Model
 from ghost_ray.registry.pointer import CURRENT, Pointer, find_pointer
-from ghost_ray.registry.versions import read_version, resolve_id, version_folder
+from ghost_ray.registry.versions import VersionManifest, read_version, resolve_id, version_folder
 
 _TRIES = 3
 _REFUSED_SECONDS = 0.5  # before a version that could not be loaded is tried again
@@ -52,12 +53,32 @@ class Loaded:
     model: Model
     threshold: float | None  # accept scores at or above; None if none was chosen
     wanted: str | None = None  # the label, or the version, that was requested
+    require_digests: bool = False  # as for `load`
+    weights: str | None = None  # where the network's weights were when the version was made; never opened by itself
+    _kept: Mapping[str, Digest] = field(default_factory=dict, repr=False)
     _trouble: _Trouble = field(default_factory=_Trouble, repr=False)
 
     @property
     def trouble(self) -> str | None:
         """Why the last `refresh` failed or kept the old version; None if all is well."""
         return self._trouble.text
+
+    def kept_weights(self) -> str | None:
+        """The copy of the network's weights in the version's folder, every byte compared; None if none was kept.
+
+        Raises
+        ------
+        Damaged
+            If it is not as it was written.
+        """
+        if self.version is None or not self._kept:
+            return None
+        folder = version_folder(self.uri, self.version)
+        with reaching(folder, "registry"):
+            damages = wrong_digests(folder, self._kept)
+        if damages:
+            raise damaged("registry", f"{redact(self.uri)} {self.version}", damages, "give `weights`, or roll back")
+        return join(folder, next(iter(self._kept)))
 
     def refresh(self) -> Loaded:
         """This object, or the version that has become current since; reads one small file.
@@ -76,7 +97,7 @@ class Loaded:
                     return self
                 if version == self._trouble.version and time.monotonic() < self._trouble.until:
                     return self
-                newer = load(self.uri, version=self.wanted)
+                newer = load(self.uri, version=self.wanted, require_digests=self.require_digests)
         except GhostRayError as error:
             self._trouble.note(error, version, self.version)
             return self
@@ -84,13 +105,16 @@ class Loaded:
         return newer
 
 
-def load(uri: str, *, version: str | None = None) -> Loaded:
+def load(uri: str, *, version: str | None = None, require_digests: bool = False) -> Loaded:
     """Load the current version of a registry, or a model folder made by ``fit``, local or on an object store.
 
     Parameters
     ----------
     version : str, optional
         A label, an id, a number or the beginning of an id, instead of the current version. `refresh` follows a label.
+    require_digests : bool, default False
+        Refuse a model whose manifest lists no files, as those of 0.1 do, or leaves out a file beside it. A digest shows
+        accidents; whoever can write to the folder can make new ones.
 
     Raises
     ------
@@ -102,17 +126,17 @@ def load(uri: str, *, version: str | None = None) -> Loaded:
     with reaching(uri, "registry"):
         pointer = find_pointer(uri).pointer
         if pointer is None and version is None and kind_of(join(uri, "versions")) != "folder":
-            return _loaded(uri, None, Model.open(uri, "registry"), None)
+            return _loaded(uri, None, uri, None, require_digests)
         for _ in range(_TRIES - 1):
             chosen = _target(uri, pointer, version)
             try:
-                return _open(uri, chosen, version)
+                return _open(uri, chosen, version, require_digests)
             except InputError:
                 # The version may have been pruned since the pointer was read; then there is a newer pointer.
                 pointer = find_pointer(uri).pointer
                 if _target(uri, pointer, version) == chosen:
                     raise
-        return _open(uri, _target(uri, pointer, version), version)
+        return _open(uri, _target(uri, pointer, version), version, require_digests)
 
 
 def _pointer(uri: str) -> Pointer | None:
@@ -130,9 +154,11 @@ def _target(uri: str, pointer: Pointer | None, wanted: str | None) -> str:
     return pointer.version
 
 
-def _open(root: str, version: str, wanted: str | None) -> Loaded:
+def _open(root: str, version: str, wanted: str | None, require_digests: bool) -> Loaded:
     folder = version_folder(root, version)
     manifest = read_version(root, version, "registry")
+    if require_digests:
+        _require_listed(root, folder, manifest.digests)
     if manifest.digests is not None:
         # The model's own manifest has the digests of the files beside it, and the version's has that manifest's.
         try:
@@ -140,13 +166,34 @@ def _open(root: str, version: str, wanted: str | None) -> Loaded:
         except (ValueError, KeyError) as error:
             advice = "`ghost-ray registry rollback` returns to an intact version, a refit makes this one again"
             raise Damaged("registry", redact(root), f"{version}: model/{MANIFEST} {error}", advice) from None
-    loaded = _loaded(root, version, Model.open(join(folder, "model"), "registry"), wanted)
+    loaded = _loaded(root, version, join(folder, "model"), wanted, require_digests, manifest)
     # A version is removed manifest first: while it exists, everything read so far was complete.
     if kind_of(join(folder, MANIFEST)) != "file":
         raise InputError("registry", redact(root), f"{version} was removed while it was read", "load again")
     return loaded
 
 
-def _loaded(uri: str, version: str | None, model: Model, wanted: str | None) -> Loaded:
+def _loaded(
+    uri: str,
+    version: str | None,
+    place: str,
+    wanted: str | None,
+    require_digests: bool,
+    manifest: VersionManifest | None = None,
+) -> Loaded:
+    model = Model.open(place, "registry")
+    if require_digests:
+        _require_listed(uri, place, model.manifest.digests)
     chosen = model.thresholds()
-    return Loaded(uri, version, model, None if chosen is None else float(chosen["threshold"]), wanted)
+    threshold = None if chosen is None else float(chosen["threshold"])
+    kept = manifest.kept_weights if manifest else None
+    digests = {kept: manifest.digests[kept]} if manifest and manifest.digests and kept else {}
+    weights = manifest.weights if manifest else None
+    return Loaded(uri, version, model, threshold, wanted, require_digests, weights, digests)
+
+
+def _require_listed(uri: str, folder: str, digests: Digests | None) -> None:
+    found = unlisted(folder, digests)
+    if found:
+        said = "; ".join(str(one) for one in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+        raise InputError("registry", redact(uri), said, "make it again, or load it without `require_digests`")

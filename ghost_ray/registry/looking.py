@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from pydantic import ValidationError
+
 from ghost_ray.config.refit_settings import RegistryConfig, ShowConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import join, kind_of, reaching, read_json
-from ghost_ray.files.manifest import Part
+from ghost_ray.files.json_files import MAX_CHECKED_VALUES
+from ghost_ray.files.manifest import Part, first_problem
 from ghost_ray.registry.attempts import ATTEMPTS
 from ghost_ray.registry.pointer import Pointer, find_pointer
 from ghost_ray.registry.soundness import damages_of, in_words, readable_version
@@ -60,6 +63,8 @@ class Shown(Brief):
     data: list[dict[str, Any]]
     drift: dict[str, Any] | None
     folder: str
+    weights: str | None  # where they were when the version was made; None: the network's published ones
+    kept_weights: str | None  # the copy in the folder
     history: list[dict[str, Any]]  # the moves of the pointer to this version
 
 
@@ -93,6 +98,8 @@ def show_version(config: ShowConfig) -> Shown:
             "data": [part.model_dump(mode="json") for part in manifest.data],
             "drift": _drift(root, version),
             "folder": redact(version_folder(root, version)),
+            "weights": manifest.weights,
+            "kept_weights": manifest.kept_weights,
             "history": [move.model_dump(mode="json") for move in moves],
         }
 
@@ -129,7 +136,9 @@ def _drift(root: str, version: str) -> dict[str, Any] | None:
     if kind_of(where) != "file":
         return None
     try:
-        return Drift.model_validate(read_json(where)).model_dump(mode="json")
+        return Drift.model_validate(read_json(where, MAX_CHECKED_VALUES)).model_dump(mode="json")
+    except ValidationError as error:
+        raise InputError("version", version, f"drift.json: {first_problem(error)}", "restore the folder") from None
     except ValueError as error:
         raise InputError("version", version, f"drift.json {one_line(error)}", "restore the folder") from None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ghost_ray.config.refit_settings import LabelConfig, PromoteConfig, PruneConfig, RollbackConfig
-from ghost_ray.errors import InputError, redact
+from ghost_ray.errors import Damaged, GateFailed, InputError, redact
 from ghost_ray.files import join, reaching, remove_tree
 from ghost_ray.registry.locks import Busy, hold
 from ghost_ray.registry.looking import pointer_of
-from ghost_ray.registry.pointer import Pointer, current, move, promoted, require_kept, rolled_back
-from ghost_ray.registry.soundness import damages_of, in_words, readable_version, require_sound
-from ghost_ray.registry.versions import VERSIONS, remove_version, resolve_id, unfinished, version_ids
+from ghost_ray.registry.pointer import Pointer, current, move, promoted, released, require_kept, rolled_back
+from ghost_ray.registry.soundness import damages_of, in_words, require_sound
+from ghost_ray.registry.versions import VERSIONS, read_version, remove_version, resolve_id, unfinished, version_ids
 
 
 class Promotion(TypedDict):
@@ -32,7 +32,8 @@ class Skipped(TypedDict):
 class Rollback(Promotion):
     """What ``registry rollback`` returns."""
 
-    held: str
+    held: str | None  # None: the version that was left is damaged
+    left: str
     skipped: list[Skipped]
 
 
@@ -53,23 +54,44 @@ class Pruned(TypedDict):
 
 
 def promote(config: PromoteConfig) -> Promotion:
-    """Make a version the current one, whatever its gates said; a damaged one never."""
+    """Make a version the current one, whatever its gates said; a damaged one never.
+
+    Raises
+    ------
+    GateFailed
+        If the version is damaged and was held: it no longer is, so that a refit makes it again.
+    """
     pointer_of(config.root)
+    again: list[str] = []
 
     def decide(pointer: Pointer | None) -> Pointer:
-        version = _resolved(config.root, config.version, pointer)
-        require_sound(config.root, version)
+        again.clear()
+        # Also one that is held and has been lost since: a refit names it.
+        held = {} if pointer is None else {entry.version: entry.version for entry in pointer.held}
+        version = resolve_id(config.root, config.version, held | ({} if pointer is None else pointer.labels))
+        try:
+            require_sound(config.root, version)
+        except Damaged as error:
+            free = pointer and released(pointer, version)
+            if free is None or free is pointer:
+                raise
+            no_longer = "it is not promoted and no longer held: run the refit, which makes it again and promotes it"
+            again.append(f"{version} {error.problem}; {no_longer}")
+            return free
         return promoted(pointer, version, "promote", config.reason)
 
     with reaching(config.root, "root"):
         pointer = move(config.root, decide)
+    if again:
+        raise GateFailed(again[0])
     return {"root": redact(config.root), "current": pointer.version, "previous": pointer.previous}
 
 
 def rollback(config: RollbackConfig) -> Rollback:
-    """Return to the previous version, or to the next older one that is intact."""
+    """Return to the previous version, or to the next older one that is intact; what is left is held if it is intact."""
     pointer_of(config.root)
     skipped: list[Skipped] = []
+    left: list[str] = []
 
     def decide(pointer: Pointer | None) -> Pointer:
         way = [] if pointer is None else pointer.way_back()
@@ -80,8 +102,9 @@ def rollback(config: RollbackConfig) -> Rollback:
         for version in way:
             problem = in_words(damages_of(config.root, version))
             if problem is None:
-                left = readable_version(config.root, pointer.version)
-                made_from = pointer.version.partition("-")[2] if left is None else left.fingerprint
+                left[:] = [pointer.version]
+                sound = not damages_of(config.root, pointer.version)
+                made_from = read_version(config.root, pointer.version).fingerprint if sound else None
                 return rolled_back(pointer, version, made_from, config.reason)
             skipped.append({"version": version, "problem": problem})
         shown = "; ".join(f"{one['version']}: {one['problem']}" for one in skipped)
@@ -98,7 +121,8 @@ def rollback(config: RollbackConfig) -> Rollback:
         "root": redact(config.root),
         "current": pointer.version,
         "previous": pointer.previous,
-        "held": pointer.held[-1].version,
+        "held": next((entry.version for entry in pointer.held if entry.version == left[0]), None),
+        "left": left[0],
         "skipped": skipped,
     }
 

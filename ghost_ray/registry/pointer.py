@@ -20,7 +20,7 @@ from ghost_ray.errors import Damaged, InputError, one_line, redact
 from ghost_ray.files import join, kind_of, reaching, write_bytes
 from ghost_ray.files.conditional import Changed, look, swap
 from ghost_ray.files.json_files import sealed, unsealed
-from ghost_ray.files.manifest import Moment, Part, now
+from ghost_ray.files.manifest import Moment, Part, first_problem, now
 from ghost_ray.files.paths import read_bytes
 from ghost_ray.registry.locks import Busy
 from ghost_ray.registry.versions import is_version_id
@@ -63,7 +63,7 @@ class Held(Part):
     """A version that was rolled back: no refit promotes the same inputs again, only a person does."""
 
     version: VersionId
-    fingerprint: str = Field(min_length=1)  # its beginning, if the version could no longer be read
+    fingerprint: str = Field(min_length=1)  # its beginning, if the version could not be read
     at: str
 
 
@@ -169,8 +169,7 @@ def _parsed(data: bytes) -> Pointer:
     try:
         pointer = Pointer.model_validate(unsealed(data))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(first_problem(error)) from None
     if pointer.version != pointer.history[-1].version:
         raise ValueError("its version is not the last of its history")
     return pointer
@@ -251,8 +250,11 @@ def promoted(pointer: Pointer | None, version: str, by: By, reason: str | None =
     return _moved(pointer, step, held)
 
 
-def rolled_back(pointer: Pointer, target: str, fingerprint: str, reason: str | None = None) -> Pointer:
-    """The pointer after a rollback to ``target``; the present version, made from ``fingerprint``, is held."""
+def rolled_back(pointer: Pointer, target: str, fingerprint: str | None, reason: str | None = None) -> Pointer:
+    """The pointer after a rollback to ``target``; the present version, made from ``fingerprint``, is held.
+
+    Without a fingerprint it is not: a version that is left because it is damaged may be made again.
+    """
     require_kept(pointer, target)
     way = pointer.way_back()
     further = way[way.index(target) + 1 :]
@@ -260,8 +262,15 @@ def rolled_back(pointer: Pointer, target: str, fingerprint: str, reason: str | N
         version=target, previous=further[0] if further else None, at=now(), by="rollback", reason=reason, **who()
     )
     held = [entry for entry in pointer.held if entry.version != pointer.version]
-    held.append(Held(version=pointer.version, fingerprint=fingerprint, at=step.at))
+    if fingerprint is not None:
+        held.append(Held(version=pointer.version, fingerprint=fingerprint, at=step.at))
     return _moved(pointer, step, held)
+
+
+def released(pointer: Pointer, version: str) -> Pointer:
+    """The pointer after the hold of ``version`` was ended: the same object if there is none."""
+    held = [entry for entry in pointer.held if entry.version != version]
+    return pointer if len(held) == len(pointer.held) else pointer.model_copy(update={"held": held})
 
 
 def _moved(pointer: Pointer, step: Move, held: list[Held]) -> Pointer:

@@ -35,7 +35,7 @@ def require_sound(root: str, version: str) -> VersionManifest:
     """The manifest of a version of which every byte is as it was written; Damaged if one is not."""
     found = damages_of(root, version)
     if found:
-        hint = "a refit makes it again; `ghost-ray registry list` shows the others"
+        hint = "a refit with its inputs makes it again; `ghost-ray registry list` shows the others"
         raise damaged("version", f"{redact(root)} {version}", found, hint)
     return read_version(root, version)
 

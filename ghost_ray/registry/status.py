@@ -6,26 +6,20 @@ import datetime
 from typing import TypedDict
 
 from ghost_ray.config.refit_settings import StatusConfig
-from ghost_ray.errors import GateFailed, redact
+from ghost_ray.errors import Damaged, GateFailed, redact
 from ghost_ray.files import reaching
 from ghost_ray.progress import clock
-from ghost_ray.registry.attempts import AttemptRecord, last_attempts
+from ghost_ray.registry.attempts import BAD, GOOD, AttemptRecord, last_attempts, last_told
 from ghost_ray.registry.locks import Holder, holder
 from ghost_ray.registry.looking import Brief, brief, pointer_of
-from ghost_ray.registry.pointer import Pointer
+from ghost_ray.registry.pointer import CURRENT, Pointer
 from ghost_ray.registry.soundness import damages_of, in_words
 from ghost_ray.registry.textfile import write_metrics
 from ghost_ray.registry.versions import version_ids
 
-# Outcomes that need attention.
-_BAD = {
-    "failed": "failed",
-    "refused": "was refused by a gate",
-    "interrupted": "was interrupted",
-    "stopped": "was stopped",
-}
-_GOOD = ("promoted", "up to date")
 _LOOKED_AT = 50
+_LOST = f"{CURRENT} and its copy are lost: `ghost-ray registry promote` makes a version current again"
+_HELD = "the newest version was rolled back and is held: an older one serves until it is promoted, or its inputs change"
 
 
 class Current(Brief):
@@ -60,11 +54,17 @@ def status(config: StatusConfig) -> StatusResult:
         With ``check``, if something is wrong; the result is still valid.
     """
     root = config.root
-    pointer, trouble = pointer_of(root)
+    try:
+        pointer, trouble = pointer_of(root)
+    except Damaged:
+        if config.metrics is not None:  # else the file would go on saying that all is well
+            write_metrics(config.metrics, root, None, _refits(root)[1], damaged=True, held=False)
+        raise
+    running, attempts = _refits(root)
+    if pointer is None and any(attempt["outcome"] in GOOD for attempt in attempts):
+        trouble = _LOST
     with reaching(root, "root"):
-        running = holder(root, "refit")
         versions = version_ids(root)
-        attempts = last_attempts(root, _LOOKED_AT, running=running is not None)
         others = {
             version: problem
             for version in versions
@@ -84,17 +84,25 @@ def status(config: StatusConfig) -> StatusResult:
         "problems": [*([trouble] if trouble else []), *_problems(pointer, serving, attempts, config.max_age)],
     }
     if config.metrics is not None:
-        write_metrics(config.metrics, root, serving, attempts, held=_is_held(pointer, attempts))
+        damaged = trouble is not None or (serving is not None and serving["damage"] is not None)
+        write_metrics(config.metrics, root, serving, attempts, damaged=damaged, held=_is_held(pointer, attempts))
     if config.check and result["problems"]:
         raise GateFailed("; ".join(result["problems"]), dict(result))
     return result
+
+
+def _refits(root: str) -> tuple[Holder | None, list[AttemptRecord]]:
+    """Who is working, and the last refits."""
+    with reaching(root, "root"):
+        running = holder(root, "refit")
+        return running, last_attempts(root, _LOOKED_AT, running=running)
 
 
 def _current(root: str, pointer: Pointer, attempts: list[AttemptRecord]) -> Current:
     good = [
         attempt["ended"]
         for attempt in attempts
-        if attempt["outcome"] in _GOOD and attempt.get("version") == pointer.version and "ended" in attempt
+        if attempt["outcome"] in GOOD and attempt.get("version") == pointer.version and "ended" in attempt
     ]
     confirmed = max([pointer.promoted, *good], key=datetime.datetime.fromisoformat)
     return {
@@ -130,23 +138,26 @@ def _problems(
         elif max_age is not None and age > max_age:
             found.append(f"{serving['version']} was last confirmed {clock(age)} ago, more than {clock(max_age)}")
     if _is_held(pointer, attempts):
-        found.append("the newest inputs are held: their version was rolled back")
-    last = _last(attempts)
-    if last is not None and last["outcome"] in _BAD:
+        found.append(_HELD)
+    last = last_told(attempts)
+    if last is not None and last["outcome"] in BAD:
         reason = last.get("reason")
-        found.append(f"the last refit {_BAD[last['outcome']]}" + (f": {reason}" if reason else ""))
+        found.append(f"the last refit {BAD[last['outcome']]}" + (f": {reason}" if reason else ""))
     return found
 
 
 def _is_held(pointer: Pointer | None, attempts: list[AttemptRecord]) -> bool:
-    """Whether the current version is older than the newest one that the inputs gave, since that was rolled back."""
+    """Whether an older version serves because the newest was rolled back, as far as the last refits know.
+
+    A refit that was refused had other inputs than those that are held. One that failed may not have come that far.
+    """
     if pointer is None:
         return False
-    last = _last(attempts)
-    outcome = None if last is None else last["outcome"]
-    return outcome == "held" or (pointer.history[-1].by == "rollback" and outcome not in _GOOD)
-
-
-def _last(attempts: list[AttemptRecord]) -> AttemptRecord | None:
-    """The last refit that says something about the registry."""
-    return next((attempt for attempt in attempts if attempt["outcome"] not in ("running", "busy")), None)
+    move = pointer.history[-1]
+    back = move.by == "rollback" and any(held.at == move.at for held in pointer.held)
+    last = next((attempt for attempt in attempts if attempt["outcome"] in (*GOOD, "held", "refused")), None)
+    if last is None:
+        return back
+    if last["outcome"] == "held":
+        return back or last.get("version") in (None, pointer.version)
+    return last["outcome"] in GOOD and any(held.version == last.get("version") for held in pointer.held)

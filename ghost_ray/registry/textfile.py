@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import write_bytes
-from ghost_ray.registry.attempts import AttemptRecord
+from ghost_ray.registry.attempts import AttemptRecord, last_told
 
 if TYPE_CHECKING:
     from ghost_ray.registry.status import Current
@@ -20,29 +20,33 @@ if TYPE_CHECKING:
 METRICS = {
     "ghost_ray_registry_promoted_timestamp_seconds": "When the current version became current.",
     "ghost_ray_registry_confirmed_timestamp_seconds": "When the current version was last found up to date.",
-    "ghost_ray_registry_damaged": "1 where a file of the current version is not as it was written.",
-    "ghost_ray_registry_held": "1 where the newest inputs' version was rolled back.",
-    "ghost_ray_refit_last_outcome": "1 for the outcome of the last refit that ended.",
+    "ghost_ray_registry_damaged": "1 where the current version, or the file that names it, is not as it was written.",
+    "ghost_ray_registry_held": "1 where the newest version was rolled back.",
+    "ghost_ray_refit_last_outcome": "1 for the outcome of the last refit that ended or was killed.",
     "ghost_ray_refit_last_end_timestamp_seconds": "When the last refit ended.",
     "ghost_ray_refit_last_duration_seconds": "How long the last refit took.",
 }
 
 
-def write_metrics(file: str, root: str, serving: Current | None, attempts: list[AttemptRecord], *, held: bool) -> None:
+def write_metrics(
+    file: str, root: str, serving: Current | None, attempts: list[AttemptRecord], *, damaged: bool, held: bool
+) -> None:
     """Write all metrics of a registry, in one step."""
     labels = f'registry="{_escaped(redact(root))}"'
-    samples: list[tuple[str, str, float]] = [("ghost_ray_registry_held", labels, float(held))]
+    samples: list[tuple[str, str, float]] = [
+        ("ghost_ray_registry_held", labels, float(held)),
+        ("ghost_ray_registry_damaged", labels, float(damaged)),
+    ]
     if serving is not None:
         samples += [
             ("ghost_ray_registry_promoted_timestamp_seconds", labels, _seconds(serving["promoted"])),
             ("ghost_ray_registry_confirmed_timestamp_seconds", labels, _seconds(serving["confirmed"])),
-            ("ghost_ray_registry_damaged", labels, float(serving["damage"] is not None)),
         ]
-    last = next((attempt for attempt in attempts if "ended" in attempt), None)
+    last = last_told(attempts)
     if last is not None:
-        outcome = f'{labels},outcome="{last["outcome"]}"'
+        samples.append(("ghost_ray_refit_last_outcome", f'{labels},outcome="{last["outcome"]}"', 1.0))
+    if last is not None and "ended" in last:  # nobody saw the end of one that was killed
         samples += [
-            ("ghost_ray_refit_last_outcome", outcome, 1.0),
             ("ghost_ray_refit_last_end_timestamp_seconds", labels, _seconds(last["ended"])),
             ("ghost_ray_refit_last_duration_seconds", labels, last.get("seconds", 0.0)),
         ]

@@ -6,8 +6,9 @@ from typing import TypedDict
 
 from ghost_ray.config.refit_settings import VerifyConfig
 from ghost_ray.errors import Damaged, DamageFound, InputError, one_line, redact
-from ghost_ray.files import MANIFEST, folders_in, join, kind_of, name_of, reaching, read_sealed
-from ghost_ray.files.digests import Damage, Digest, wrong_digests
+from ghost_ray.files import MANIFEST, folders_in, join, kind_of, name_of, reaching, read_json, read_sealed
+from ghost_ray.files.digests import Damage, Digest, unlisted, wrong_digests
+from ghost_ray.files.json_files import SEAL
 from ghost_ray.progress import progress
 from ghost_ray.registry.pointer import CURRENT, find_pointer
 from ghost_ray.registry.versions import VERSIONS, WORK, version_ids
@@ -32,7 +33,8 @@ def verify(config: VerifyConfig) -> Verified:
     Raises
     ------
     DamageFound
-        If a file is missing or has other bytes; the result names each.
+        If a file is missing or has other bytes; the result names each. With ``strict``, also if a manifest has no
+        seal or lists no files, or a file is not listed.
     """
     place = config.place
     with reaching(place, "place"):
@@ -40,7 +42,7 @@ def verify(config: VerifyConfig) -> Verified:
         listed: dict[str, dict[str, Digest] | None] = {}
         for folder in folders:
             try:
-                listed[folder] = _digests(join(place, folder) if folder else place)
+                listed[folder] = _digests(join(place, folder) if folder else place, config.strict)
             except ValueError as error:
                 damages.append(Damage(_below(folder, MANIFEST), one_line(error)))
         total = sum(digest.size for digests in listed.values() for digest in (digests or {}).values())
@@ -49,6 +51,8 @@ def verify(config: VerifyConfig) -> Verified:
                 found = wrong_digests(
                     join(place, folder) if folder else place, digests or {}, lambda digest: shown.advance(digest.size)
                 )
+                if config.strict:
+                    found += unlisted(join(place, folder) if folder else place, digests)
                 damages += [Damage(_below(folder, damage.file), damage.problem) for damage in found]
     result: Verified = {
         "place": redact(place),
@@ -60,7 +64,8 @@ def verify(config: VerifyConfig) -> Verified:
     }
     if damages:
         count = len(damages)
-        raise DamageFound(f"{count} damaged file{'s' if count > 1 else ''}: {damages[0]}", dict(result))
+        what = "problem" if config.strict else "damaged file"
+        raise DamageFound(f"{count} {what}{'s' if count > 1 else ''}: {damages[0]}", dict(result))
     return result
 
 
@@ -95,14 +100,18 @@ def _registry(root: str) -> tuple[list[str], list[Damage]]:
     return [*(f"{VERSIONS}/{name}" for name in versions), *(f"{STORES}/{name}" for name in stores)], damages
 
 
-def _digests(folder: str) -> dict[str, Digest] | None:
-    """The digests in the manifest of a result; None if it has none."""
+def _digests(folder: str, strict: bool) -> dict[str, Digest] | None:
+    """The digests in the manifest of a result; None if it has none. ``strict``, the manifest must have a seal."""
     raw = read_sealed(join(folder, MANIFEST))
+    if strict and SEAL not in read_json(join(folder, MANIFEST)):
+        raise ValueError("has no seal")
     if not isinstance(raw, dict) or raw.get("format") != "ghost_ray":
         raise ValueError("is not a manifest of ghost_ray")
     if raw.get("kind") == "version" and raw.get("version") != name_of(folder):
         raise ValueError(f"belongs to version {one_line(raw.get('version'), 40)}")
     listed = raw.get("digests")
+    if not isinstance(listed, dict | None):
+        raise ValueError("has no table of digests")
     return None if listed is None else {name: Digest.model_validate(digest) for name, digest in listed.items()}
 
 

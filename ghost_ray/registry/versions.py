@@ -3,7 +3,8 @@
 Layout::
 
     ROOT/current.json             the one pointer; current.backup.json is a copy of it
-    ROOT/versions/<id>/           model/, audit/, evaluation/, drift.json, report.html, manifest.json (written last)
+    ROOT/versions/<id>/           model/, audit/, evaluation/, drift.json, report.html, weights.* where a copy is kept,
+                                  manifest.json (written last)
     ROOT/attempts/                one small file per refit: when, how it ended
     ROOT/work/                    stores a refit extracted, kept for the next one
 
@@ -26,7 +27,9 @@ from ghost_ray.files.manifest import Manifest, read_manifest
 
 VERSIONS = "versions"
 WORK = "work"
+WEIGHTS = "weights."  # what the name of a copy of the weights begins with, in a version's folder
 _ID = re.compile(r"[0-9]{4,12}-[0-9a-f]{12}")
+_DIGITS = re.compile(r"[0-9]{1,12}")  # as many as an id can have
 _STAGING = ".partial"
 # As in the manifest around them: keys of later format versions are carried along unread.
 _CARRIED = ConfigDict(extra="allow", allow_inf_nan=False)
@@ -70,6 +73,13 @@ class VersionManifest(Manifest):
     previous: str | None = None
     stores: dict[str, str] = {}
     stages: dict[str, str] = {}  # what each result in the version was made from, as a digest
+    # Where the network's weights were, for people: nothing opens it by itself. None: its published ones.
+    weights: str | None = None
+
+    @property
+    def kept_weights(self) -> str | None:
+        """The name of the copy of the weights in the version's folder; None if none was asked for."""
+        return next((name for name in self.digests or {} if name.startswith(WEIGHTS) and "/" not in name), None)
 
 
 def is_version_id(text: str) -> bool:
@@ -125,11 +135,12 @@ def resolve_id(root: str, text: str, labels: Mapping[str, str] | None = None) ->
         return text
     if labels and text in labels:
         return labels[text]
-    by_number = [version for version in known if text.isdigit() and _number(version) == int(text)]
+    by_number = [version for version in known if _DIGITS.fullmatch(text) and _number(version) == int(text)]
     matching = by_number or [version for version in known if text and version.startswith(text)]
     if len(matching) != 1:
         problem = f"fits {len(matching)} versions" if matching else "is not a version of this registry"
-        hint = f"there are {', '.join([*known[-5:], *(labels or {})])}" if known else "there are none yet"
+        names = dict.fromkeys([*known[-5:], *(labels or {})])
+        hint = f"there are {', '.join(names)}" if names else "there are none yet"
         raise InputError("version", text, problem, hint)
     return matching[0]
 

@@ -8,6 +8,7 @@ find results → one section each (numbers, words, charts) → the page, and the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 from ghost_ray.config import ReportConfig
@@ -64,12 +65,27 @@ def run(config: ReportConfig) -> ReportResult:
 
 
 def _document(results: list[Result], title: str) -> Document:
-    """The page of a study where one was named, else of all that was found."""
+    """Everything that was found on one page, a study first."""
     from ghost_ray.report.study.study_page import document_of
 
-    if results[0].kind != "study":
-        return assemble(results, title)
-    return document_of(results[0])
+    studies = [result for result in results if result.kind == "study"]
+    others = [result for result in results if result.kind != "study"]
+    if len(studies) > 1:
+        names = ", ".join(redact(study.uri) for study in studies)
+        raise InputError("folders", names, "are several studies, and a page shows one", "report each by itself")
+    if not studies:
+        return assemble(others, title)
+    study = document_of(studies[0])
+    if not others:
+        return study
+    rest = assemble(others, title)
+    return replace(
+        study,
+        verdict=[*study.verdict, *rest.verdict],
+        headed=[*study.headed, *rest.headed],
+        found=[*study.found, *rest.found],
+        sections=[*study.sections, *rest.sections],
+    )
 
 
 def _parent(place: str) -> str:

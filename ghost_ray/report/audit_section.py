@@ -1,4 +1,4 @@
-"""The section of an audit: may GHOST be adopted for this network?"""
+"""The section of an audit: how normal are the features of this network?"""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _verdict(summary: AuditSummary, cells: Cells | None, rate: float | None) -> 
     alpha, family = number(summary.get("alpha")), summary.get("family")
     if alpha is None or family not in ("all", "class"):  # without the summary, α is unknown
         return f"Normality is rejected in {percent(rate)} of {plural(cells.tests, 'test')}."
-    return verdict(rate, cells.tests, alpha, family, float(np.median(cells.n[cells.tested.any(axis=1)])))
+    return verdict(rate, alpha, family, cells.n, cells.tested.sum(axis=1), float(np.nanmedian(cells.W)))
 
 
 def _numbers(summary: AuditSummary, cells: Cells | None, rate: float | None) -> list[Number]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line, redact
-from ghost_ray.files import MANIFEST, join, open_input, read_json, resolve
+from ghost_ray.files import MANIFEST, join, open_input, reaching, read_json, resolve
 from ghost_ray.registry import VERSIONS, current
 from ghost_ray.registry.pointer import CURRENT
 
@@ -139,7 +139,9 @@ def find_results(folders: Sequence[str]) -> list[Result]:
     found: dict[str, Result] = {}
     for folder in folders:
         filesystem, path = resolve(folder, "folders")
-        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+        with reaching(folder, "folders"):
+            there = filesystem.get_file_info(path).type
+        if there != fs.FileType.Directory:
             raise InputError(
                 "folders", redact(folder), "is not a folder", "name the `out` of an audit or an evaluation"
             )
@@ -153,6 +155,13 @@ def find_results(folders: Sequence[str]) -> list[Result]:
             "make one with `ghost-ray audit STORE --out DIR` or `ghost-ray evaluate … --out DIR`",
         )
     return list(found.values())
+
+
+def part_of(folder: str, name: str) -> str:
+    """A folder in a result that a file of the result names; ValueError for a name that leads elsewhere."""
+    if "/" in name or name in ("", ".", ".."):
+        raise ValueError(f"{one_line(name, 60)!r} is not the name of a folder in it")
+    return join(folder, name)
 
 
 def _shown(name: str) -> str:

@@ -20,6 +20,20 @@ Values = Sequence[Any] | np.ndarray
 # Named styles differ from the numbered ones, which give each method its colour, dash and marker.
 State = Literal["complete", "unfinished", "damaged"]
 Style = int | Literal["main", "muted", "reference", "known", "unknown"] | Look
+# Names in results may hold characters that no XML allows, or that turn the text around them.
+_UNSHOWN = dict.fromkeys(
+    [
+        *(code for code in range(0xA0) if (code < 0x20 and chr(code) not in "\t\n\r") or code > 0x7E),
+        *(0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+        *(*range(0xD800, 0xE000), 0xFFFE, 0xFFFF),
+    ],
+    "\ufffd",
+)
+
+
+def shown(text: str) -> str:
+    """``text`` of a page or a figure, with a sign in the place of every character that cannot stand in one."""
+    return text.translate(_UNSHOWN)
 
 
 @dataclass(frozen=True)
@@ -157,8 +171,9 @@ class HeatMap:
 
     @property
     def gradient(self) -> list[tuple[int, int, int]]:
-        """Colours of the colour bar from left to right."""
-        return list(self.palette[: len(self.values)][::-12])
+        """Colours of the colour bar from left to right, evenly spaced, the first and the last among them."""
+        last = len(self.values) - 1
+        return [self.palette[last - round(step * last / 16)] for step in range(17)]
 
     def as_json(self) -> dict[str, Any]:
         return {

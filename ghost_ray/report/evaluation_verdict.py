@@ -27,15 +27,15 @@ def evaluation_verdict(
         return "The evaluation has no result yet: its metrics.json is missing or cannot be read."
     means = {method: mean_over(found, method, sets, "auoscr") for method in methods}
     known = {method: value for method, value in means.items() if value is not None}
-    rivals = {method: value for method, value in known.items() if is_rival(method)}
+    rivals = {method: value for method, value in known.items() if _is_rival(found, method)}
     if GHOST not in known or not rivals:
         return f"{plural(len(methods), 'method')} measured on {plural(len(sets), 'unknown set')}."
     rival = max(rivals, key=rivals.__getitem__)
     sentences = [
-        _standing(known[GHOST], rivals[rival], title_of(rival), "mean AUOSCR" if len(sets) > 1 else "AUOSCR"),
-        _sets_won(found, methods, sets),
+        _standing(known[GHOST], rivals[rival], title_of(rival), _won(found, methods, sets), len(sets)),
+        _sets_won(_won(found, methods, sets), len(sets)),
         _tests(title_of(rival), proven.get(rival, [])),
-        _variant(known, rivals[rival], title_of(rival)),
+        _variant(known, rivals, title_of(rival)),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -47,27 +47,38 @@ def mean_over(found: Found, method: str, sets: Sequence[str], field: str) -> flo
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _standing(mine: float, best: float, rival: str, measure: str) -> str:
+def _standing(mine: float, best: float, rival: str, won: int, sets: int) -> str:
+    measure = "mean AUOSCR" if sets > 1 else "AUOSCR"
     if mine == best:
         return f"GHOST ties with the best rival, {rival}: the {measure} of both is {told_apart(mine)[0]}."
-    begins, side = ("GHOST leads", "above") if mine > best else ("GHOST does not lead", "below")
+    # A mean above the others' is no lead where a rival is first on a set.
+    ahead = "GHOST leads" if won == sets else "GHOST has a higher mean than every rival"
+    begins, side = (ahead, "above") if mine > best else ("GHOST does not lead", "below")
     ours, theirs = told_apart(mine, best)
     # From the rounded numbers, so that a reader gets the same result.
     difference = decimal(abs(shown_value(ours) - shown_value(theirs)), len(ours.partition(".")[2]))
     return f"{begins}: its {measure} is {ours}, {difference} {side} the best rival’s ({rival}, {theirs})."
 
 
-def _sets_won(found: Found, methods: Sequence[str], sets: Sequence[str]) -> str:
-    if len(sets) < 2:
+def _won(found: Found, methods: Sequence[str], sets: Sequence[str]) -> int:
+    return sum(_leads(found, methods, name) for name in sets)
+
+
+def _sets_won(won: int, sets: int) -> str:
+    if sets < 2:
         return ""
-    won = sum(_leads(found, methods, name) for name in sets)
-    return f"It is ahead of every rival on {won if won < len(sets) else 'each'} of {len(sets)} unknown sets."
+    shown = {0: "none", sets: "each"}.get(won, str(won))
+    return f"It is ahead of every rival on {shown} of {sets} unknown sets."
 
 
 def _leads(found: Found, methods: Sequence[str], name: str) -> bool:
     values = {method: number(found.get((method, name), {}).get("auoscr")) for method in methods}
     mine = values[GHOST]
-    return mine is not None and all(v is None or v < mine for m, v in values.items() if is_rival(m))
+    return mine is not None and all(v is None or v < mine for m, v in values.items() if _is_rival(found, m))
+
+
+def _is_rival(found: Found, method: str) -> bool:
+    return any(is_rival(method, result) for (name, _), result in found.items() if name == method)
 
 
 def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
@@ -84,11 +95,11 @@ def _tests(rival: str, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _variant(known: Mapping[str, float], best_rival: float, rival: str) -> str:
-    better = {method: value for method, value in known.items() if not is_rival(method) and value > known[GHOST]}
+def _variant(known: Mapping[str, float], rivals: Mapping[str, float], rival: str) -> str:
+    better = {method: value for method, value in known.items() if method not in rivals and value > known[GHOST]}
     if not better:
         return ""
-    best = max(better, key=better.__getitem__)
+    best, best_rival = max(better, key=better.__getitem__), max(rivals.values())
     value, _, theirs = told_apart(better[best], known[GHOST], best_rival)
     if better[best] <= best_rival:
         return f"Its variant {title_of(best)} does better than GHOST ({value}), and no better than {rival} ({theirs})."

@@ -11,7 +11,7 @@ from typing import Any
 
 from ghost_ray import __version__
 from ghost_ray.report import look
-from ghost_ray.report.document import Block, ClassTable, Document, HeatMap, charts_of
+from ghost_ray.report.document import Block, ClassTable, Document, HeatMap, charts_of, shown
 
 _SCRIPTS = ("scale.js", "chart.js", "pointing.js", "report.js")
 _ASSETS = importlib.resources.files("ghost_ray.report") / "assets"
@@ -27,9 +27,9 @@ def render_page(document: Document) -> str:
     )  # fmt: skip
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
     environment.filters["jpeg_uri"] = lambda jpeg: "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
-    data = safe_json(page_data(document))
+    data = shown(safe_json(page_data(document)))
     script = "".join(_asset(name) for name in _SCRIPTS)
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         page=document,
         data=data,
         style=look.css_variables() + _asset("report.css"),
@@ -38,6 +38,7 @@ def render_page(document: Document) -> str:
         made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
+    return shown(page)
 
 
 def page_data(document: Document) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from ghost_ray.files import join, write_bytes
 from ghost_ray.report.assemble import assemble
 from ghost_ray.report.discover import find_results
-from ghost_ray.report.document import Axis, Block, Chart, Document, Grid, HeatMap, Series, Tabs
+from ghost_ray.report.document import Axis, Block, Chart, Document, Grid, HeatMap, Series, Tabs, shown
 from ghost_ray.report.look import INK, PALETTE, QUIET, look_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def save_plots(document: Document, folder: str) -> list[str]:
                 for kind in FORMATS:
                     stream = io.BytesIO()
                     figure.savefig(stream, format=kind, dpi=160, metadata=_NO_DATES[kind])
-                    write_bytes(join(folder, f"{name}.{kind}"), stream.getvalue())
+                    content = stream.getvalue()
+                    if kind == "svg":
+                        content = shown(content.decode()).encode()
+                    write_bytes(join(folder, f"{name}.{kind}"), content)
                     written.append(f"{name}.{kind}")
     return written
 

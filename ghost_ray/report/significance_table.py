@@ -76,5 +76,5 @@ def _cell(test: PairedTest | None) -> Cell:
     difference, better = number(test.get("difference")), _better(test)
     word = {"GHOST": "GHOST better", "rival": "GHOST worse", "none": "no difference"}[better]
     p = small(test.get("p_bonferroni"))
-    lines = [Cell(f"{signed(difference)}  {word}", difference, best=better == "GHOST"), Cell(f"p {p}")]
+    lines = [Cell(f"{signed(difference)}  {word}", difference, best=better != "none"), Cell(f"p {p}")]
     return Cell("", difference, lines=lines)

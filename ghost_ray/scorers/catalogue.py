@@ -9,6 +9,7 @@ import inspect
 import math
 import re
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -156,10 +157,14 @@ def title_of(method: str) -> str:
     return f"{shown} ({', '.join(given)})" if given else shown
 
 
-def is_rival(method: str) -> bool:
-    """Whether a method is compared with GHOST, rather than being GHOST or a variant of it."""
-    name, _ = _split(method)
-    return name not in _scorers or _scorers[name].rival
+def is_rival(method: str, result: Mapping[str, object]) -> bool:
+    """Whether a method is compared with GHOST, rather than being GHOST or a variant of it.
+
+    Its scorer says so where it is measured, and every ``result`` in metrics.json carries it. 0.1 wrote nothing; its
+    variants are known by their names.
+    """
+    said = result.get("rival")
+    return said if isinstance(said, bool) else _split(method)[0] not in ("ghost", "ghost-gpd", "ghost-full")
 
 
 def options_of(kind: type[Scorer]) -> list[Option]:

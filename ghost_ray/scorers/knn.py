@@ -11,6 +11,8 @@ from ghost_ray.scorers._common import normalise
 from ghost_ray.scorers.catalogue import register
 from ghost_ray.scorers.scorer import ShardedScorer, State
 
+MOST_NEIGHBOURS = 10_000  # distances to so many are kept for every row of a batch
+
 
 class BankRows(State):
     """Normalised training embeddings, which are a shard of the bank."""
@@ -35,7 +37,7 @@ class KNN(ShardedScorer):
     Parameters
     ----------
     k : int, default 50
-        Which of the nearest training samples counts; the farthest if there are fewer than k.
+        Which of the nearest training samples counts, up to the 10,000th; the farthest if there are fewer than k.
 
     Notes
     -----
@@ -50,8 +52,8 @@ class KNN(ShardedScorer):
     keeps = ()
 
     def __init__(self, k: int = 50) -> None:
-        if k < 1:
-            raise ValueError(f"{self.name}: k must be at least 1, got {k}")
+        if not 1 <= k <= MOST_NEIGHBOURS:
+            raise ValueError(f"{self.name}: k must be 1 to {MOST_NEIGHBOURS:,}, got {k}")
         self.k = k
 
     def begin(self, pass_index: int) -> State:

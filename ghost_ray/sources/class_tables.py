@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 
 from ghost_ray.config import safe_yaml
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import explained, resolve
+from ghost_ray.files import explained, parse_json, resolve
 from ghost_ray.files.causes import cause_of
 from ghost_ray.sources.source import read_bytes
 
@@ -30,12 +29,12 @@ def load_classes(uri: str) -> dict[str, int]:
         text = content.decode("utf-8-sig")
         suffix = posixpath.splitext(path)[1].lower()
         if suffix == ".json":
-            table = json.loads(text)
+            table = parse_json(content)
         elif suffix in (".yaml", ".yml"):
             table = safe_yaml.load(text)
         else:
             table = _from_lines(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError("classes", uri, f"cannot be read: {one_line(error)}") from error
     if isinstance(table, list):
         if len({str(name) for name in table}) != len(table):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
-from functools import lru_cache
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from ghost_ray.errors import one_line
 
-# PostScript is a program that Pillow hands to Ghostscript; a data set must never run one.
-_REFUSED_FORMATS = frozenset({"EPS"})
+# What the suffixes of images stand for; JPEG includes MPO. Of Pillow's other formats, some open their content with all
+# formats again, PostScript among them, which is a program that Pillow hands to Ghostscript.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+
+# A picture of the most pixels takes up to 760 MiB while it is decoded. Decoders that make copies of their own would
+# take more than 1 GiB: WebP's keeps two canvases and gives a third.
+_COPIES = {"WEBP": 2}
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF; a tile is unpacked whole, however small the picture
 
 
 class DecodeError(ValueError):
@@ -22,7 +27,8 @@ def decode(data: bytes) -> Image.Image:
 
     The same as timm's ImageDataset: ``Image.open(…).convert('RGB')``. That is, EXIF rotation is not applied, an
     animation gives its first frame, and CMYK, grey, 16-bit and palette pictures are converted the way Pillow does.
-    Pictures with more pixels than `PIL.Image.MAX_IMAGE_PIXELS` are refused before their pixels are unpacked.
+    Pictures with more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or half of that as WebP, are refused before their
+    pixels are unpacked.
 
     Raises
     ------
@@ -32,13 +38,13 @@ def decode(data: bytes) -> Image.Image:
     if not data:
         raise DecodeError("the file is empty")
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as picture:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as picture:
             _refuse_bombs(picture)
             return picture.convert("RGB")
     except DecodeError:
         raise
     except UnidentifiedImageError:
-        raise DecodeError("not a picture in any format known to Pillow") from None
+        raise DecodeError(f"not a picture in any format that is read ({', '.join(_FORMATS)})") from None
     except Exception as error:  # Pillow's decoders raise almost any exception on damaged data
         raise DecodeError(one_line(error) or type(error).__name__) from error
 
@@ -48,11 +54,16 @@ def _refuse_bombs(picture: Image.Image) -> None:
     if not width or not height:
         raise DecodeError(f"the picture is {width}×{height} pixels")
     limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and width * height > limit:
+    if limit is None:
+        return
+    limit //= _COPIES.get(picture.format or "", 1)
+    if width * height > limit:
         raise DecodeError(f"decompression bomb: {width}×{height} pixels, more than {limit:,}")
+    if isinstance(picture, TiffImagePlugin.TiffImageFile):
+        across, down = (_size(picture.tag_v2.get(tag)) for tag in (_TILE_WIDTH, _TILE_LENGTH))
+        if across * down > limit:
+            raise DecodeError(f"decompression bomb: tiles of {across}×{down} pixels, more than {limit:,}")
 
 
-@lru_cache(maxsize=1)
-def _formats() -> tuple[str, ...]:
-    Image.init()
-    return tuple(name for name in Image.ID if name not in _REFUSED_FORMATS)
+def _size(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -17,8 +17,9 @@ from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import reaching
 from ghost_ray.sources.retry import listed, retried
-from ghost_ray.sources.source import Failure, safe_key
+from ghost_ray.sources.source import NOT_REGULAR, Failure, safe_key
 
+_MAX_DEPTH = 100  # of folders in folders: a path has 4,096 bytes at most, and Python a thousand calls
 LISTERS = 16  # requests to an object store at a time
 
 
@@ -79,7 +80,7 @@ def _list_all(filesystem: fs.FileSystem, folder: str, listing: Listing) -> None:
         subfolders = _here(folder, "", listing)
         listing.folders += [entry.name for entry in subfolders]
         for entry in subfolders:
-            _below(entry, "", listing, {os.path.realpath(folder)})
+            _below(entry, "", listing, _Way.at(folder))
         return
     subfolders_there = _select(filesystem, folder, folder, listing, recursive=False)
     listing.folders += subfolders_there
@@ -99,25 +100,65 @@ def _list_part(filesystem: fs.FileSystem, base: str, subfolder: str, listing: Li
     elif not subfolder:
         _here(base, "", listing)
     else:
-        place, seen = os.path.join(base, subfolder), {os.path.realpath(base)}
-        _walk(place, f"{subfolder}/", listing, seen | {os.path.realpath(place)} if os.path.islink(place) else seen)
+        place = os.path.join(base, subfolder)
+        way = _Way.at(base).down(subfolder, os.path.islink(place))
+        if way is not None:
+            _walk(place, f"{subfolder}/", listing, way)
 
 
-def _walk(folder: str, prefix: str, listing: Listing, seen: set[str]) -> None:
+@dataclass(frozen=True)
+class _Way:
+    """The real folders from the top to where a walk is, and the links that it has followed so far in this part.
+
+    Each link is followed once: where folders link to each other, the ways through them are as many as their orders.
+    """
+
+    folders: tuple[str, ...]
+    followed: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def at(folder: str) -> _Way:
+        return _Way((os.path.realpath(folder),))
+
+    def down(self, name: str, is_link: bool) -> _Way | None:
+        """The way into a subfolder; None where it leads back to a folder on the way, which has no end.
+
+        Raises
+        ------
+        ValueError
+            If it is not followed, with the reason.
+        """
+        place = os.path.join(self.folders[-1], name)
+        if is_link:
+            target = os.path.realpath(place)
+            if target in self.folders:
+                return None
+            if place in self.followed:
+                raise ValueError("a link that was followed before, by another way: what it leads to is there already")
+            self.followed.add(place)
+            place = target
+        if len(self.folders) > _MAX_DEPTH:
+            raise ValueError(f"a folder more than {_MAX_DEPTH} folders deep")
+        return _Way((*self.folders, place), self.followed)
+
+
+def _walk(folder: str, prefix: str, listing: Listing, way: _Way) -> None:
     for entry in _here(folder, prefix, listing):
-        _below(entry, prefix, listing, seen)
+        _below(entry, prefix, listing, way)
 
 
-def _below(entry: os.DirEntry[str], prefix: str, listing: Listing, seen: set[str]) -> None:
+def _below(entry: os.DirEntry[str], prefix: str, listing: Listing, way: _Way) -> None:
     if listing.full:
         listing.complete = False
         return
-    if entry.is_symlink():
-        target = os.path.realpath(entry.path)
-        if target in seen:  # a loop of links has no end
-            return
-        seen = seen | {target}
-    _walk(entry.path, f"{prefix}{entry.name}/", listing, seen)
+    name = prefix + entry.name
+    try:
+        further = way.down(entry.name, entry.is_symlink())
+    except ValueError as error:
+        listing.failures.append(Failure(f"{safe_key(name)}/", Stage.LIST, str(error)))
+        return
+    if further is not None:
+        _walk(entry.path, f"{name}/", listing, further)
 
 
 def _here(folder: str, prefix: str, listing: Listing) -> list[os.DirEntry[str]]:
@@ -143,8 +184,8 @@ def _here(folder: str, prefix: str, listing: Listing) -> list[os.DirEntry[str]]:
             if stat.S_ISREG(found.st_mode):
                 listing.add(name, found.st_size)
             else:
-                listing.failures.append(Failure(safe_key(name), Stage.LIST, "is not a regular file"))
-    return subfolders
+                listing.failures.append(Failure(safe_key(name), Stage.LIST, NOT_REGULAR))
+    return sorted(subfolders, key=lambda entry: entry.name)  # so that the same link is always the first
 
 
 def _select(filesystem: fs.FileSystem, folder: str, base: str, listing: Listing, *, recursive: bool) -> list[str]:

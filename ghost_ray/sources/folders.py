@@ -33,8 +33,13 @@ class FolderReader(FileReader):
         require_distinct(keys, self.uri)
         yield Scan(
             make_items(keys, names, pa.repeat(pa.scalar(label, pa.string()), len(names)).dictionary_encode(), sizes),
-            [failure for failure in listing.failures if is_image(failure.key)],
+            [failure for failure in listing.failures if _may_hold_images(failure.key)],
         )
+
+
+def _may_hold_images(key: str) -> bool:
+    """Whether it is an image by its name, or a folder that is not hidden."""
+    return is_image(key) or (key.endswith("/") and not key.startswith(".") and "/." not in key)
 
 
 def _layout(listing: Listing) -> str | None:

@@ -76,6 +76,10 @@ def _look(uri: str, format: str | None, root: str | None) -> tuple[ImageFormat, 
         raise explained(error, "data", uri) from None
     if found.type == fs.FileType.NotFound:
         raise InputError("data", shown, "does not exist", "a folder of images, shards or an image list")
+    if found.type == fs.FileType.Unknown:
+        raise InputError(
+            "data", shown, "is neither a folder nor a regular file", "a folder of images, shards or a list"
+        )
     if found.type == fs.FileType.File:
         base, name = posixpath.split(path)
         listing = Listing([name], [found.size])

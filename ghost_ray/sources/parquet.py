@@ -23,7 +23,7 @@ from ghost_ray.errors import InputError
 from ghost_ray.sources.catalogue import register
 from ghost_ray.sources.retry import attempts, retried
 from ghost_ray.sources.shards import runs_of_one_file, shard_format
-from ghost_ray.sources.source import Failure, Image, Part, Scan, make_items, read_error
+from ghost_ray.sources.source import MAX_ENCODED_BYTES, Failure, Image, Part, Scan, make_items, read_error, too_large
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "cls", "class", "target", "fine_label")
@@ -131,11 +131,19 @@ def _rows_of_group(
         for row in range(first, first + len(data)):
             key = keys.pop(row, None)
             if key is not None:
-                content = data[row - first].as_py()
-                yield Image(key, content, None if content is not None else "the row holds no image bytes")
+                yield _image(key, data[row - first])
         first += len(data)
         if not keys:
             return
+
+
+def _image(key: str, cell: pa.Scalar) -> Image:
+    content = cell.as_buffer() if isinstance(cell, pa.BinaryScalar) else None
+    if content is None:
+        return Image(key, None, "the row holds no image bytes")
+    if content.size > MAX_ENCODED_BYTES:
+        return Image(key, None, too_large(content.size))
+    return Image(key, content.to_pybytes(), None)
 
 
 def image_column(schema: pa.Schema, file: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +20,10 @@ from ghost_ray.sources.retry import retried
 # What Pillow opens and people keep classifiers' images in. Compared in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
+# Of one encoded image. A picture of the most pixels that are decoded is smaller in every format that packs its pixels;
+# a worker holds several images at a time, some of them in two or three copies.
+MAX_ENCODED_BYTES = 128 << 20
+
 _LINES_AT_A_TIME = 1 << 16  # a listing of millions is not turned into Python strings at once
 
 ITEMS = pa.schema(
@@ -29,6 +35,9 @@ ITEMS = pa.schema(
         ("label", pa.dictionary(pa.int32(), pa.string())),  # as the source says it, null where it says nothing
     ]
 )
+
+
+NOT_REGULAR = "is not a regular file"
 
 
 class Failure(NamedTuple):
@@ -122,13 +131,24 @@ class Source:
 
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
-    """The content of a file; OSError if it cannot be read."""
+    """The content of a file; OSError if it cannot be read, or is larger than an image may be."""
+    if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(NOT_REGULAR)  # opening a FIFO waits for whoever writes to it
 
-    def read() -> bytes:
+    def read() -> bytes | int:
         with filesystem.open_input_file(path) as handle:
-            return bytes(handle.read())
+            size: int = handle.size()
+            return size if size > MAX_ENCODED_BYTES else bytes(handle.read())
 
-    return retried(filesystem, read)
+    found = retried(filesystem, read)
+    if isinstance(found, int):
+        raise OSError(too_large(found))
+    return found
+
+
+def too_large(size: int) -> str:
+    """Why an image of so many bytes is not read."""
+    return f"is {size:,} bytes long, more than the {MAX_ENCODED_BYTES:,} that an image may have"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ BLOCK = 512
 LOOK_AHEAD = 32 << 10  # header, label and next header usually arrive with one request
 _MOST_AHEAD = 4 << 20
 MAX_SIDECAR = 1 << 20  # labels and long names larger than this are not read
+_LENGTH_DIGITS = len(str(MAX_SIDECAR))  # a record is not longer than the header it is in
+_SIZE_DIGITS = 20
 _REGULAR = (b"0", b"\0", b"7")
 _GNU_LONG_NAME, _PAX = b"L", b"x"
 
@@ -136,18 +138,19 @@ def _next_header(window: Window, offset: int) -> int:
 
 def _pax(body: bytes) -> tuple[bytes | None, int | None]:
     """Path and size from a pax header: records ``length keyword=value newline``."""
-    name, size = None, None
-    while body:
-        digits = body.partition(b" ")[0]
+    name, size, at = None, None, 0
+    while at < len(body):
+        digits = body[at : at + _LENGTH_DIGITS].partition(b" ")[0]
         length = int(digits) if digits.isdigit() else 0
         if not length:
             break
-        keyword, _, value = body[len(digits) + 1 : length - 1].partition(b"=")
+        keyword, _, value = body[at + len(digits) + 1 : at + length - 1].partition(b"=")
         if keyword == b"path":
             name = value
         elif keyword == b"size" and value.isdigit():
-            size = int(value)
-        body = body[length:]
+            # No file is longer than the number of so many digits, and Python refuses those of thousands.
+            size = int(value.lstrip(b"0")[:_SIZE_DIGITS] or b"0")
+        at += length
     return name, size
 
 

@@ -15,7 +15,18 @@ from ghost_ray.config.policies import Stage
 from ghost_ray.sources.catalogue import register
 from ghost_ray.sources.retry import retried
 from ghost_ray.sources.shards import runs_of_one_file, shard_format
-from ghost_ray.sources.source import Failure, Image, Part, Scan, is_image, make_items, read_error, refuse_repeated
+from ghost_ray.sources.source import (
+    MAX_ENCODED_BYTES,
+    Failure,
+    Image,
+    Part,
+    Scan,
+    is_image,
+    make_items,
+    read_error,
+    refuse_repeated,
+    too_large,
+)
 from ghost_ray.sources.tar_members import LOOK_AHEAD, MAX_SIDECAR, Member, Window, members
 
 LABEL_FIELDS = ("label", "cls", "class", "class_id", "target")  # looked for in a .json, in this order
@@ -37,7 +48,7 @@ class _Shard:
     file: str
     with_bodies: bool
     images: list[Member] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
+    bodies: list[bytes | None] = field(default_factory=list)  # None: too large
     failures: list[Failure] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     labels: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # stem → sample, rank, label
@@ -55,8 +66,9 @@ class _Shard:
             self.names.add(member.name)
             self.images.append(member)
             if self.with_bodies:
-                self.bodies.append(window.read(member.start, member.size))
-                self.held += member.size
+                fits = member.size <= MAX_ENCODED_BYTES
+                self.bodies.append(window.read(member.start, member.size) if fits else None)
+                self.held += member.size if fits else 0
         elif member.name.endswith((".cls", ".json")) and member.size <= MAX_SIDECAR:
             content = window.read(member.start, member.size)
             rank, label = (0, _plain_label(content)) if member.name.endswith(".cls") else (1, _json_label(content))
@@ -82,8 +94,7 @@ class _Shard:
         keys = [f"{self.file}/{member.name}" for member in self.images]
         sizes, starts = [member.size for member in self.images], [member.start for member in self.images]
         items = make_items(keys, pa.repeat(pa.scalar(self.file), len(keys)), self._labels(), sizes, starts)
-        bodies = zip(keys, self.bodies, strict=self.with_bodies)
-        images = [Image(key, body, None) for key, body in bodies] if self.with_bodies else None
+        images = list(map(_image, keys, self.bodies, sizes)) if self.with_bodies else None
         scan = Scan(items, list(self.failures), images=images, share=share)
         self.images, self.bodies, self.held = [], [], 0
         self.failures.clear()  # in place: the walk over the members adds to it
@@ -129,6 +140,10 @@ class TarReader:
                     yield from _read_together(self.filesystem, handle, together)
 
 
+def _image(key: str, body: bytes | None, size: int) -> Image:
+    return Image(key, body, None if body is not None else too_large(size))
+
+
 def _plain_label(content: bytes) -> str | None:
     try:
         return content.decode().strip() or None
@@ -166,6 +181,9 @@ def _read_together(
 ) -> Iterator[Image]:
     first = ranges[0][1]
     end = ranges[-1][1] + ranges[-1][2]
+    if len(ranges) == 1 and ranges[0][2] > MAX_ENCODED_BYTES:
+        yield _image(ranges[0][0], None, ranges[0][2])
+        return
     try:
         held = retried(filesystem, lambda: handle.read_at(end - first, first))
     except (OSError, pa.ArrowException) as error:

@@ -1,10 +1,11 @@
 """The store: embeddings, labels and predictions of one data set under one network, on disk.
 
-Layout (DESIGN: the files)::
+Layout::
 
     STORE/manifest.json         written last: its presence means the store is complete
     STORE/head.safetensors      weight [K, D], bias [K] of the network's last linear layer, where it is known
     STORE/rows/*.parquet        key, label, pred, embedding [D], and logits [K] where there is no linear head
+    STORE/row_groups.safetensors  of each row group its file, its rows, its smallest and its largest label
     STORE/failures.parquet      key, stage, error
 
 In a *clustered* store the rows are sorted by label and every Parquet row group holds whole classes (or a part
@@ -17,10 +18,7 @@ from ghost_ray.store.layout import (
     FAILURES,
     HEAD,
     STORE_FORMAT,
-    UNKNOWN,
     ClassCount,
-    RowFile,
-    RowGroup,
     StoreManifest,
     row_schema,
     to_table,
@@ -28,12 +26,13 @@ from ghost_ray.store.layout import (
 from ghost_ray.store.pages import read_vectors
 from ghost_ray.store.pieces import Piece, inspect_file, joined, open_parquet
 from ghost_ray.store.reader import Store
-from ghost_ray.store.sampling import look_at, some_groups
+from ghost_ray.store.row_index import INDEX, UNKNOWN, RowFile, RowGroup
 from ghost_ray.store.writer import ClusteredWriter, finish_store, group_ends, row_order, write_failures, write_head
 
 __all__ = [
     "FAILURES",
     "HEAD",
+    "INDEX",
     "STORE_FORMAT",
     "UNKNOWN",
     "ArrayStore",
@@ -49,13 +48,11 @@ __all__ = [
     "hash_keys",
     "inspect_file",
     "joined",
-    "look_at",
     "open_parquet",
     "read_vectors",
     "row_keys",
     "row_order",
     "row_schema",
-    "some_groups",
     "to_table",
     "write_failures",
     "write_head",

@@ -58,19 +58,14 @@ class ArrayStore(Store):
         in_order = bool((order[1:] > order[:-1]).all())
         self._wide = {name: values if in_order else values[order] for name, values in stored.items()}
         files = lay_out(self._small["label"], 4 * sum(values.shape[1] for values in stored.values()))
-        # Where each row group begins.
-        groups = [(file.name, index, group.rows) for file in files for index, group in enumerate(file.groups)]
-        ends = np.cumsum([rows for _, _, rows in groups]).tolist()
-        self._places = {
-            (file, index): slice(end - rows, end) for (file, index, rows), end in zip(groups, ends, strict=True)
-        }
+        ends = np.cumsum([file.rows for file in files]).tolist()
+        self._starts = {file.name: end - file.rows for file, end in zip(files, ends, strict=True)}
         manifest = StoreManifest(
             created=now(),
             network=network,
             data=[Data(uri=_PLACE, kind=_PLACE)],
             rows=len(label),
             layout="clustered",
-            files=files,
             class_names=None if class_names is None else list(class_names),
             has_head="logits" not in stored,
         )
@@ -95,8 +90,9 @@ class ArrayStore(Store):
     def _parts(
         self, piece: Piece, narrow: list[str], wide: dict[str, int]
     ) -> Iterator[tuple[pa.Table, dict[str, np.ndarray]]]:
-        for index in piece.groups:
-            here = self._places[piece.file, index]
+        for group in piece.split():
+            start = self._starts[group.file] + group.start
+            here = slice(start, start + group.rows)
             columns = {
                 name: self._keys[here.start : here.stop] if name == "key" else pa.array(self._small[name][here])
                 for name in narrow

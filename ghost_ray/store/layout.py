@@ -8,34 +8,15 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from ghost_ray.files.digests import Digest
-from ghost_ray.files.manifest import MAX_CLASSES, Manifest, Part
+from ghost_ray.files.manifest import Manifest
 
 HEAD = "head.safetensors"
 FAILURES = "failures.parquet"
 FAILURES_SCHEMA = pa.schema([("key", pa.string()), ("stage", pa.string()), ("error", pa.string())])
-UNKNOWN = -1
-STORE_FORMAT = 2  # since stores have an ``order``
+STORE_FORMAT = 3  # since the row groups have a file of their own; formats 1 and 2 were never released
 # A row group this large keeps the per-group overhead small; a task reading a few of them stays in memory.
 GROUP_BYTES = 8 << 20
 FILE_BYTES = 256 << 20
-
-
-class RowGroup(Part):
-    """One Parquet row group: how many rows, and the smallest and largest label in it."""
-
-    rows: int = Field(ge=0)
-    first_label: int = Field(ge=UNKNOWN, lt=MAX_CLASSES)
-    last_label: int = Field(ge=UNKNOWN, lt=MAX_CLASSES)
-
-
-class RowFile(Part):
-    """One file below ``rows/``."""
-
-    name: str
-    rows: int = Field(ge=0)
-    groups: list[RowGroup]
-    digest: Digest | None = Field(None, exclude=True)  # computed by the writer; kept with those of the other files
 
 
 class StoreManifest(Manifest):
@@ -45,16 +26,17 @@ class StoreManifest(Manifest):
     are in the order of `hash_keys` of their keys, so that the first ones are a random sample.
     """
 
-    reads: ClassVar[tuple[int, ...]] = (1, STORE_FORMAT)
+    reads: ClassVar[tuple[int, ...]] = (STORE_FORMAT,)
 
     format_version: int = STORE_FORMAT
     kind: Literal["store"] = "store"
     layout: Literal["clustered", "unordered"] = "unordered"
     order: Literal["hash"] | None = None
-    files: list[RowFile] | None = None
+    files: list[str] | None = None  # their names in the order of the index; None if there is no index
     class_names: list[str] | None = None
     has_head: bool = True
     failures: int = Field(0, ge=0)
+    accuracy: float | None = Field(None, ge=0, le=1)  # of the rows with a label, where it was counted
     seconds: dict[str, float] = {}
     batch_size: int | None = None  # of the forward passes: smaller than requested if that did not fit into memory
 
@@ -87,6 +69,8 @@ def _vector(size: int) -> pa.DataType:
 
 def vector_column(values: np.ndarray) -> pa.FixedSizeListArray:
     """A [n, D] float32 array as a Parquet-ready column, without copying."""
+    if values.shape[1] == 0:
+        raise ValueError("rows without a number")  # Arrow divides by the length of a row, which ends the process
     flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, type=_vector(values.shape[1]))
 

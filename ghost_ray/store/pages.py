@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 _DATA_PAGE, _PLAIN, _RLE = 0, 0, 3  # of the enumerations PageType and Encoding
 _MOST_FIELDS = 64
+_MOST_LEVELS = 8  # of structs in structs: the header of a page has three
 _HEAD_BYTES = 1 << 16  # holds the header of a page and, unless its vectors are short, the levels
 
 
@@ -112,8 +113,10 @@ def _length_prefixed(body: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return body[4:stop], body[stop:]
 
 
-def _struct(data: np.ndarray, at: int) -> tuple[dict[int, Any], int]:
+def _struct(data: np.ndarray, at: int, level: int = 1) -> tuple[dict[int, Any], int]:
     """Read a struct in Thrift's compact encoding: its integers and structs by field number, and where it ends."""
+    if level > _MOST_LEVELS:
+        raise _Unusual
     fields: dict[int, Any] = {}
     field = 0
     for _ in range(_MOST_FIELDS):
@@ -132,7 +135,7 @@ def _struct(data: np.ndarray, at: int) -> tuple[dict[int, Any], int]:
             length, at = _varint(data, at)
             at += length
         elif kind == 12:
-            fields[field], at = _struct(data, at)
+            fields[field], at = _struct(data, at, level + 1)
         elif kind not in (1, 2):  # a boolean is all in its head
             raise _Unusual
     raise _Unusual

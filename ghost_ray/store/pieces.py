@@ -5,44 +5,65 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ghost_ray.files import resolve
-from ghost_ray.store.layout import RowFile, RowGroup
+from ghost_ray.store.row_index import UNKNOWN, RowFile, RowGroup
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive row groups of one file: the unit a task reads."""
+    """Consecutive row groups of one file: the unit a task reads, with all that it needs to know of the index."""
 
     file: str
-    groups: tuple[int, ...]
-    rows: int
-    first_label: int
-    last_label: int
+    start: int  # position in the file of the first row
+    first_group: int
+    parts: tuple[RowGroup, ...]
+
+    @property
+    def groups(self) -> range:
+        """The numbers of the row groups in the file."""
+        return range(self.first_group, self.first_group + len(self.parts))
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def first_label(self) -> int:
+        return min(part.first_label for part in self.parts)
+
+    @property
+    def last_label(self) -> int:
+        return max(part.last_label for part in self.parts)
+
+    def split(self) -> list[Piece]:
+        """The row groups, each as a separate piece."""
+        starts = np.cumsum([self.start, *(part.rows for part in self.parts)]).tolist()
+        return [
+            Piece(self.file, start, group, (part,))
+            for group, part, start in zip(self.groups, self.parts, starts, strict=False)
+        ]
 
 
 def cut(files: Iterable[RowFile], row_bytes: int, target_bytes: int) -> Iterator[Piece]:
     """Pieces of about ``target_bytes`` each, in the files' order; 0 gives one piece per row group."""
     for file in files:
-        start, rows = 0, 0
-        for index, group in enumerate(file.groups):
-            rows += group.rows
+        start, first, rows = 0, 0, 0
+        taken: list[RowGroup] = []
+        for index, values in enumerate(file.groups.tolist()):
+            taken.append(RowGroup(*values))
+            rows += taken[-1].rows
             if rows * row_bytes >= target_bytes or index == len(file.groups) - 1:
-                taken = file.groups[start : index + 1]
-                yield Piece(
-                    file=file.name,
-                    groups=tuple(range(start, index + 1)),
-                    rows=rows,
-                    first_label=min(g.first_label for g in taken),
-                    last_label=max(g.last_label for g in taken),
-                )
-                start, rows = index + 1, 0
+                yield Piece(file.name, start, first, tuple(taken))
+                start, first, rows = start + rows, index + 1, 0
+                taken = []
 
 
 def cut_by_class(files: Iterable[RowFile], row_bytes: int, target_bytes: int) -> list[list[Piece]]:
@@ -60,21 +81,30 @@ def cut_by_class(files: Iterable[RowFile], row_bytes: int, target_bytes: int) ->
     return [[joined(list(mine)) for _, mine in groupby(pieces, key=lambda piece: piece.file)] for pieces in ranges]
 
 
+def holding(files: Iterable[RowFile], label: int) -> Iterator[Piece]:
+    """The row groups that may hold rows of a class, each as a piece."""
+    for file in files:
+        groups = file.groups
+        for at in np.flatnonzero((groups.first_label <= label) & (label <= groups.last_label)).tolist():
+            yield Piece(file.name, int(groups.rows[:at].sum()), at, (RowGroup(*groups[at].tolist()),))
+
+
 def in_label_order(files: Iterable[RowFile]) -> bool:
     """Whether the labels never fall from one row group to the next."""
-    groups = [group for file in files for group in file.groups]
-    return all(a.last_label <= b.first_label for a, b in pairwise(groups))
+    last = UNKNOWN
+    for file in files:
+        groups = file.groups
+        if len(groups):
+            if groups.first_label[0] < last or (groups.last_label[:-1] > groups.first_label[1:]).any():
+                return False
+            last = groups.last_label[-1]
+    return True
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
     """Consecutive pieces of one file as one."""
-    return Piece(
-        pieces[0].file,
-        tuple(group for piece in pieces for group in piece.groups),
-        sum(piece.rows for piece in pieces),
-        min(piece.first_label for piece in pieces),
-        max(piece.last_label for piece in pieces),
-    )
+    first = pieces[0]
+    return Piece(first.file, first.start, first.first_group, tuple(part for piece in pieces for part in piece.parts))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,10 @@ from ghost_ray.files.digests import damaged, wrong_digests
 from ghost_ray.files.manifest import read_manifest
 from ghost_ray.files.tensors import read_tensors
 from ghost_ray.rows import Head, Rows
-from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, ClassCount, RowFile, StoreManifest
+from ghost_ray.store.layout import GROUP_BYTES, HEAD, ClassCount, StoreManifest
 from ghost_ray.store.pages import read_vectors
-from ghost_ray.store.pieces import Piece, cut, cut_by_class, in_label_order, inspect_file, open_parquet
+from ghost_ray.store.pieces import Piece, cut, cut_by_class, holding, in_label_order, inspect_file, open_parquet
+from ghost_ray.store.row_index import INDEX, UNKNOWN, RowFile, read_index, row_groups
 
 PIECE_BYTES = 64 << 20
 
@@ -33,8 +35,14 @@ class Store:
     ...     rows = store.read(piece)
     """
 
-    def __init__(self, uri: str, manifest: StoreManifest, files: list[RowFile], field: str = "store") -> None:
+    def __init__(self, uri: str, manifest: StoreManifest, files: Sequence[RowFile], field: str = "store") -> None:
         self.uri, self.manifest, self.files, self.field = uri, manifest, files, field
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task gets: enough to read pieces that the driver has cut, and nothing that grows with the store."""
+        digests = {name: digest for name, digest in (self.manifest.digests or {}).items() if name == HEAD}
+        long: dict[str, Any] = {"files": None, "class_names": None, "config": {}, "notes": [], "digests": digests}
+        return self.__dict__ | {"manifest": self.manifest.model_copy(update=long), "files": None}
 
     @classmethod
     def open(cls, uri: str, field: str = "store", *, verify: bool = False) -> Store:
@@ -46,11 +54,15 @@ class Store:
         with reaching(uri, field):
             listed = names_in(join(uri, "rows")) if manifest.digests is None else manifest.row_names()
             present = [name for name in listed if name.endswith(".parquet")]
-            files = [_inspect(uri, name, field) for name in present] if manifest.files is None else manifest.files
-        missing = [file.name for file in files if file.name not in present]
-        if missing:
+            if manifest.files is None:
+                files = [_inspect(uri, name, field) for name in present]
+            else:
+                written = (manifest.digests or {}).get(INDEX)
+                files = read_index(uri, manifest.files, manifest.network.classes, field, written)
+        names = [file.name for file in files]
+        if missing := sorted(set(names) - set(present)):
             raise Damaged(field, redact(uri), f"rows/{missing[0]} is missing", "extract the store again")
-        if len({file.name for file in files}) != len(files):
+        if len(set(names)) != len(names):
             raise InputError(field, redact(uri), "its manifest names a file twice", "extract the store again")
         counted = sum(file.rows for file in files)
         if counted != manifest.rows:
@@ -85,8 +97,10 @@ class Store:
         return self.manifest.layout == "clustered" and in_label_order(self.files)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the manifest and of the row files' names and sizes."""
+        """SHA-256 of the manifest, of the index and of the row files' names and sizes."""
         digest = hashlib.sha256(read_bytes(join(self.uri, MANIFEST)))
+        for file in self.files:
+            digest.update(file.groups.tobytes())
         filesystem, path = resolve(join(self.uri, "rows"))
         listing = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         for name, size in sorted((info.base_name, info.size) for info in listing):
@@ -127,15 +141,7 @@ class Store:
 
     def class_pieces(self, label: int) -> list[Piece]:
         """The row groups that may hold rows of one class."""
-        return [p for p in cut(self.files, self._row_bytes, 0) if p.first_label <= label <= p.last_label]
-
-    def split(self, piece: Piece) -> list[Piece]:
-        """The row groups of a piece, each as a separate piece."""
-        groups = self._file(piece.file).groups
-        return [
-            Piece(piece.file, (at,), groups[at].rows, groups[at].first_label, groups[at].last_label)
-            for at in piece.groups
-        ]
+        return list(holding(self.files, label))
 
     @property
     def _row_bytes(self) -> int:
@@ -212,7 +218,6 @@ class Store:
         self, piece: Piece, narrow: list[str], wide: dict[str, int]
     ) -> Iterator[tuple[pa.Table, dict[str, np.ndarray]]]:
         """The columns of a piece, part by part: a table, and apart from it those vectors that need no decoding."""
-        groups = self._file(piece.file).groups
         columns = [*narrow, *wide]
         try:
             with open_parquet(join(self.uri, "rows", piece.file)) as (file, source):
@@ -220,8 +225,8 @@ class Store:
                 for column in columns:
                     if names.count(column) != 1:
                         raise KeyError(f"has {'two columns' if column in names else 'no column'} {column}")
-                for index in piece.groups:
-                    if wide and groups[index].rows * self._row_bytes > 4 * GROUP_BYTES:
+                for index, group in zip(piece.groups, piece.parts, strict=True):
+                    if wide and group.rows * self._row_bytes > 4 * GROUP_BYTES:
                         step = max(1, GROUP_BYTES // self._row_bytes)
                         for batch in file.iter_batches(step, row_groups=[index], columns=columns, use_threads=False):
                             yield pa.Table.from_batches([batch]), {}
@@ -232,14 +237,6 @@ class Store:
                     yield file.read_row_group(index, columns=rest, use_threads=False), vectors
         except (OSError, pa.ArrowException, LookupError, UnicodeDecodeError) as error:
             raise self._unreadable(piece.file, error) from None
-
-    def read_labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and predictions of the whole store in file order, each [N] int32."""
-        tables = [self.read_small(piece, "label", "pred") for piece in self.pieces(1 << 62)]
-        return (
-            _stack([_integers(table, "label") for table in tables], np.int32),
-            _stack([_integers(table, "pred") for table in tables], np.int32),
-        )
 
     def refuse_non_finite(self, rows: Rows, piece: Piece) -> None:
         """Name the first row of ``rows`` with a NaN or infinity in it; called when a result looks wrong."""
@@ -255,7 +252,7 @@ class Store:
 
     def row_number(self, piece: Piece, offset: int) -> int:
         """The position in its file, from 0, of the row at ``offset`` of a piece."""
-        return sum(group.rows for group in self._file(piece.file).groups[: piece.groups[0]]) + int(offset)
+        return piece.start + int(offset)
 
     def broken(self, file: str, problem: str) -> InputError:
         """What to raise about a file of this store."""
@@ -266,9 +263,6 @@ class Store:
         if isinstance(error, OSError) and cause_of(error) not in (None, "absent"):
             return explained(error, self.field, self.uri)
         return self.broken(file, one_line(error).strip("'\""))
-
-    def _file(self, name: str) -> RowFile:
-        return next(file for file in self.files if file.name == name)
 
     def _vectors(self, table: pa.Table, name: str, size: int, piece: Piece, start: int) -> np.ndarray:
         column = table.column(name)
@@ -325,7 +319,6 @@ def _stack(parts: list[np.ndarray], kind: type, width: int | None = None) -> np.
 
 def _inspect(uri: str, name: str, field: str) -> RowFile:
     try:
-        groups = inspect_file(join(uri, "rows", name))
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        return RowFile(name, row_groups(inspect_file(join(uri, "rows", name))))
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError(field, redact(uri), f"rows/{name}: {one_line(error)}", "extract the store again") from None
-    return RowFile(name=name, rows=sum(g.rows for g in groups), groups=groups)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +20,9 @@ from ghost_ray.store.layout import (
     FILE_BYTES,
     GROUP_BYTES,
     HEAD,
-    RowFile,
-    RowGroup,
     StoreManifest,
 )
+from ghost_ray.store.row_index import INDEX, RowFile, row_groups, write_index
 
 
 class ClusteredWriter:
@@ -100,7 +102,7 @@ class ClusteredWriter:
         if self._writer is not None and self._file is not None:
             self._writer.close()
             self._file.close()
-            self.files[-1] = self.files[-1].model_copy(update={"digest": self._file.digest()})
+            self.files[-1] = replace(self.files[-1], digest=self._file.digest())
             self._writer = self._file = None
 
 
@@ -147,12 +149,12 @@ def _rows_in(size: int, row_bytes: int) -> int:
 
 
 def _empty_file(prefix: str, number: int) -> RowFile:
-    return RowFile(name=f"{prefix}-{number:04d}.parquet", rows=0, groups=[])
+    return RowFile(f"{prefix}-{number:04d}.parquet")
 
 
 def _with_group(file: RowFile, labels: np.ndarray) -> RowFile:
-    group = RowGroup(rows=len(labels), first_label=int(labels[0]), last_label=int(labels[-1]))
-    return RowFile(name=file.name, rows=file.rows + group.rows, groups=[*file.groups, group])
+    group = (len(labels), int(labels[0]), int(labels[-1]))
+    return RowFile(file.name, row_groups([*file.groups.tolist(), group]))
 
 
 def write_head(folder: str, head: Head) -> None:
@@ -170,12 +172,19 @@ def write_failures(folder: str, failures: pa.Table) -> None:
     pq.write_table(failures.cast(FAILURES_SCHEMA), path, filesystem=filesystem)
 
 
-def finish_store(folder: str, manifest: StoreManifest) -> None:
-    """Mark a store complete: its manifest lists the rows' digests as their writers computed them."""
+def finish_store(folder: str, manifest: StoreManifest, files: Sequence[RowFile] | None = None) -> StoreManifest:
+    """Mark a store complete: write its index, and its manifest last; returns the manifest as it was written.
+
+    The manifest lists the rows' digests as their writers computed them. Without ``files`` there is no index: a reader
+    asks every file below ``rows/`` for its row groups.
+    """
     small = [name for name in (HEAD, FAILURES) if kind_of(join(folder, name)) == "file"]
     digests = {name: digest_of(join(folder, name)) for name in small}
-    known = {file.name: file.digest for file in manifest.files or []}
+    if files is not None:
+        digests[INDEX] = write_index(folder, files)
+        manifest = manifest.model_copy(update={"files": [file.name for file in files]})
+    known = {file.name: file.digest for file in files or []}
     for name in known or names_in(join(folder, "rows")):
         where = f"rows/{name}"
         digests[where] = known.get(name) or digest_of(join(folder, where))
-    write_manifest(folder, manifest, digests)
+    return write_manifest(folder, manifest, digests)

@@ -12,6 +12,7 @@ from scipy.special import log_softmax, softmax
 from support.stores import Toy
 
 from ghost_ray.checks import (
+    LabelCounts,
     LookedAt,
     TwinSearch,
     lacking_classes,
@@ -32,7 +33,7 @@ from ghost_ray.rows import Head, Rows
 def look(features: np.ndarray, logits: np.ndarray, label: np.ndarray, names: list[str] | None = None) -> LookedAt:
     pred = logits.argmax(1)
     sample = Rows(label, pred, features.astype(np.float32), logits.astype(np.float32))
-    return LookedAt(label, pred, sample, logits.shape[1], names)
+    return LookedAt(LabelCounts.of(label, pred), sample, logits.shape[1], names)
 
 
 def toy_set(seed: int, classes: int, dimensions: int, rows: int) -> tuple[Toy, np.ndarray, np.ndarray, np.ndarray]:
@@ -80,12 +81,12 @@ def test_classes_sorted_as_text_are_told_from_classes_in_order(names: list[str] 
     as_text = sorted(range(12), key=str)  # 0, 1, 10, 11, 2, …
     place = np.argsort(as_text)
     sorted_names = None if names is None else [names[k] for k in as_text]
-    (note,) = of_labels(place[label], logits.argmax(1), 12, sorted_names)
+    (note,) = of_labels(LabelCounts.of(place[label], logits.argmax(1)), 12, sorted_names)
     assert "in the order of their numbers, 2 before 10: they seem to be sorted as text" in note
-    (note,) = of_labels(label, place[logits.argmax(1)], 12, names)
+    (note,) = of_labels(LabelCounts.of(label, place[logits.argmax(1)]), 12, names)
     assert "in the order of their names as text, 10 before 2" in note
-    assert of_labels(label, logits.argmax(1), 12, names) == []
-    assert of_labels(place[label], place[logits.argmax(1)], 12, sorted_names) == [], (
+    assert of_labels(LabelCounts.of(label, logits.argmax(1)), 12, names) == []
+    assert of_labels(LabelCounts.of(place[label], place[logits.argmax(1)]), 12, sorted_names) == [], (
         "as torchvision does, and trained so"
     )
 
@@ -112,7 +113,7 @@ def test_shuffled_rows_are_told_by_what_was_shuffled(seed: int, classes: int) ->
 @given(st.lists(st.tuples(st.integers(-1, 5), st.integers(0, 5)), max_size=80))
 def test_the_shares_in_a_note_on_labels_are_what_they_are_called(rows: list[tuple[int, int]]) -> None:
     label, pred = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
-    for note in of_labels(label, pred, 6):
+    for note in of_labels(LabelCounts.of(label, pred), 6):
         known = label >= 0
         assert f"in {100 * np.mean(label[known] == pred[known]):.1f} % of the rows" in note
         if "chance" in note:
@@ -122,9 +123,9 @@ def test_the_shares_in_a_note_on_labels_are_what_they_are_called(rows: list[tupl
 
 def test_a_network_that_always_answers_the_same_is_no_better_than_chance() -> None:
     label = np.repeat([0, 1, 2], [200, 20, 20])
-    (note,) = of_labels(label, np.full(240, 1), 3)
+    (note,) = of_labels(LabelCounts.of(label, np.full(240, 1)), 3)
     assert "not more often than by chance (8.3 %)" in note
-    assert of_labels(np.full(240, 2), np.full(240, 2), 3) == [], "of one class nothing can be said"
+    assert of_labels(LabelCounts.of(np.full(240, 2), np.full(240, 2)), 3) == [], "of one class nothing can be said"
 
 
 def test_probabilities_are_told_from_logits(rng: np.random.Generator) -> None:
@@ -188,8 +189,11 @@ def test_dimensions_that_outweigh_all_others(rng: np.random.Generator) -> None:
 
 
 def test_classes_that_fit_lacks_are_named_with_their_rows() -> None:
-    fit, known = np.array([0, 0, 1, -1]), np.array([0, 1, 2, 2, 3, -1])
-    assert lacking_classes(known, np.arange(4), str) == []
+    fit, known, all_four = (
+        LabelCounts.of(label, np.zeros_like(label))
+        for label in (np.array([0, 0, 1, -1]), np.array([0, 1, 2, 2, 3, -1]), np.arange(4))
+    )
+    assert lacking_classes(known, all_four, str) == []
     assert lacking_classes(known, fit, "class {}".format) == [
         "2 classes of known have no row in fit: class 2, class 3 (3 of 6 knowns)"
     ]

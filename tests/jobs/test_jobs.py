@@ -161,7 +161,7 @@ def test_a_stopped_job_stops_cleanly_and_goes_on_later(cluster: Cluster, world: 
     assert "was stopped" in cluster.ray("job", "status", "stopped").stdout
     assert registry.current(str(tmp_path / "registry")) is None
     assert registry.holder(str(tmp_path / "registry"), "refit") is None
-    (attempt,) = registry.last_attempts(str(tmp_path / "registry"), 5, running=False)
+    (attempt,) = registry.last_attempts(str(tmp_path / "registry"), 5, running=None)
     assert attempt["outcome"] in ("stopped", "interrupted")
     done = cluster.submit("jobs/refit.py", "--config", config)
     assert done.returncode == 0, done.stdout

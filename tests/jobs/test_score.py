@@ -230,6 +230,7 @@ def test_images_score_as_the_store_of_them_does(pictured: Path, tmp_path: Path) 
     found = {}
     for name, options in {"store": {"store": "store"}, "data": {"data": "images", "store": None}}.items():
         at = {k: v and str(pictured / v) for k, v in options.items()}
+        at |= {"network": "support.networks:small"} if name == "data" else {}
         result = run(config(pictured, threshold=0.1, out=str(tmp_path / f"{name}.parquet"), **at))
         assert result["rows"] == 20
         table = pq.read_table(tmp_path / f"{name}.parquet").sort_by("key")
@@ -264,8 +265,9 @@ def test_images_are_embedded_with_the_device_options_of_extract(
     monkeypatch.setattr("ghost_ray.jobs.extract.extract_plan.make_plan", note)
     device = {"batch_size": 7, "actors": "2:5", "gpus_per_actor": 0.5, "precision": "bf16", "compile": True}
     device |= {"weights": "s3://bucket/w.safetensors", "tf32": True}
+    images = {"data": "images", "store": None, "network": "support.networks:small"}
     with pytest.raises(InputError, match="seen"):
-        run(config(pictured, threshold=0.1, out=str(tmp_path / "s"), data="images", store=None, **device))
+        run(config(pictured, threshold=0.1, out=str(tmp_path / "s"), **images, **device))
     assert seen[0].model_dump(include=set(device)) == device
     assert set(device) == set(DeviceConfig.model_fields)
 
@@ -292,7 +294,7 @@ def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_p
     extract(ExtractConfig.model_validate(options))
     fit(FitConfig.model_validate({"store": str(tmp_path / "store"), "out": str(tmp_path / "model")}))
     run(config(tmp_path, threshold=0.1, store=str(tmp_path / "store"), out=str(tmp_path / "a.parquet")))
-    images = {"data": str(pictured / "images"), "store": None}
+    images = {"data": str(pictured / "images"), "store": None, "network": "support.networks:small"}
     run(config(tmp_path, **images, out=str(tmp_path / "b.parquet")))
     of_store, of_images = (pq.read_table(tmp_path / f"{name}.parquet").sort_by("key") for name in "ab")
     assert of_store["key"] == of_images["key"]
@@ -301,7 +303,7 @@ def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_p
 
     assert np.isfinite(of_store["score"].to_numpy()).any()
     whole = load_backbone("support.networks:small", device="cpu")
-    for network in (None, whole, whole.restrict([1, 3])):
+    for network in ("support.networks:small", whole, whole.restrict([1, 3])):
         classifier = OpenSetClassifier.from_model(str(tmp_path / "model"), network, device="cpu")
         assert classifier.class_names == ["bee", "ant"]
         pictures = [Image.open(pictured / "images" / key).convert("RGB") for key in of_store["key"].to_pylist()]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.fault_table import Fault
-from support.registries import fingerprint, make_promoted, make_version
+from support.registries import make_promoted, make_version
 
 import ghost_ray
 from ghost_ray import registry
@@ -132,13 +132,37 @@ def test_rollback_passes_over_what_is_damaged_and_says_so(root: str, capsys: pyt
         operations.rollback(RollbackConfig(root=root))
 
 
-def test_a_damaged_current_version_can_be_left_and_is_held_by_its_id(root: str) -> None:
-    cut(folder_of(root, 3) / "manifest.json", Path())
-    assert operations.rollback(RollbackConfig(root=root))["current"] == folder_of(root, 2).name
+@pytest.mark.parametrize("file", ["manifest.json", "model/gaussians.safetensors"])
+def test_a_damaged_current_version_can_be_left_and_is_not_held(
+    root: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut(folder_of(root, 3) / file, Path())
+    with pytest.raises(SystemExit):
+        main(["registry", "rollback", root])
+    assert f"{folder_of(root, 3).name} is damaged and not held: a refit makes it again" in capsys.readouterr().out
     pointer = registry.current(root)
     assert pointer is not None
-    assert pointer.is_held(fingerprint("c"))
-    assert not pointer.is_held(fingerprint("b"))
+    assert pointer.version == folder_of(root, 2).name
+    assert pointer.held == []
+    assert status(StatusConfig(root=root))["problems"] == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_promoting_a_held_version_that_was_damaged_since_ends_its_hold(
+    root: str, lost: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = folder_of(root, 3)
+    operations.rollback(RollbackConfig(root=root))
+    shutil.rmtree(version) if lost else flip(version / "report.html", Path())
+    with pytest.raises(SystemExit) as stop:
+        main(["registry", "promote", root, version.name])
+    assert stop.value.code == 1
+    assert "no longer held: run the refit, which makes it again and promotes it" in capsys.readouterr().err
+    pointer = registry.current(root)
+    assert pointer is not None
+    assert (pointer.version, pointer.held) == (folder_of(root, 2).name, [])
+    with pytest.raises(InputError):
+        promote(root, version.name)
 
 
 @pytest.mark.fault("registry", "the manifest of a version cannot be read")

@@ -99,6 +99,7 @@ def test_rollback_goes_back_step_by_step_and_holds_what_was_left(root: str) -> N
         "current": a,
         "previous": None,
         "held": b,
+        "left": b,
         "skipped": [],
     }
     pointer = registry.current(root)
@@ -234,7 +235,7 @@ def test_list_show_and_status_tell_what_is_there(root: str) -> None:
 def test_only_the_newest_attempts_are_kept(tmp_path: Path) -> None:
     for number in range(55):
         registry.Attempt(str(tmp_path)).end("up to date", reason=str(number))
-    kept = registry.last_attempts(str(tmp_path), 100, running=False)
+    kept = registry.last_attempts(str(tmp_path), 100, running=None)
     assert [attempt.get("reason") for attempt in kept] == [str(number) for number in range(54, 4, -1)]
 
 
@@ -312,8 +313,10 @@ def test_a_broken_pointer_is_refused_in_one_line(tmp_path: Path, content: bytes,
 
 
 def _read_for_ever(root: str, seen: multiprocessing.SimpleQueue, count: int) -> None:
-    versions = set()
-    for _ in range(count):
+    versions: set[int] = set()
+    for number_read in range(100 * count):
+        if number_read >= count and len(versions) > 3:  # on a busy machine, few versions are made meanwhile
+            break
         loaded = ghost_ray.load(root)
         means = loaded.model.gaussians.mean
         assert loaded.version is not None

@@ -134,7 +134,7 @@ def test_attempts(outcome: Any, reason: str | None, version: str | None) -> None
         written = parse_json(file.read_bytes())
         assert _RECORD.validate_python(written) == written
         assert layout(written) == file.read_bytes()
-        (read,) = registry.last_attempts(root, 5, running=True)
+        (read,) = registry.last_attempts(root, 5, running={})
         assert (read.get("reason"), read.get("version"), read["outcome"]) == (reason, version, outcome)
 
 

@@ -348,3 +348,13 @@ def test_where_nothing_is_rejected_axes_begin_at_zero(tmp_path: Path, open_page:
     for chart in ("audit-n", "audit-alpha"):
         labels = page.locator(f"[data-chart={chart}] .tick.y").all_text_contents()
         assert min(map(number, labels)) == 0, chart
+
+
+def test_a_point_without_a_value_is_not_drawn(tmp_path: Path, open_page: Any) -> None:
+    make_evaluation(tmp_path / "evaluation")
+    place = _page(tmp_path)
+    text = place.read_text()
+    kept, changed = re.subn(r'("kind":\s*"points".*?"y":\s*\[)[^,\]]+', r"\1null", text)
+    assert changed
+    place.write_text(kept)
+    assert wrongly_drawn(open_page(place)) == []

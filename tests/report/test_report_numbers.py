@@ -283,3 +283,30 @@ def test_best_values_are_bold_in_the_papers_table(both: Any) -> None:
 )
 def test_numbers_in_words(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+def test_the_colour_bar_of_the_heat_map_has_the_colours_of_its_cells(tmp_path: Path) -> None:
+    make_audit(tmp_path / "audit")
+    page = make_page(tmp_path)
+    (bar,) = [tag["style"] for tag in page.attributes("div") if tag.get("class") == "heat-bar"]
+    colours = [[int(part) for part in found.split()] for found in re.findall(r"rgb\((.*?)\)", bar)]
+    shown = page.data["heat_maps"]["audit-heat-map"]
+    palette = shown["palette"][: len(shown["values"])][::-1]
+    assert (colours[0], colours[-1]) == (palette[0], palette[-1]), "from the least normal to the most"
+    for place, colour in enumerate(colours):
+        at = place * (len(palette) - 1) / (len(colours) - 1)
+        assert abs(palette.index(colour) - at) <= 0.5
+
+
+def test_where_a_rival_is_better_it_is_marked_as_where_ghost_is(tmp_path: Path) -> None:
+    make_evaluation(tmp_path / "e")
+    content = json.loads((tmp_path / "e" / "significance.json").read_text())
+    for place, test in enumerate(test for test in content["tests"] if test["metric"] == "auroc"):
+        test |= {"difference": 0.1 if place % 2 else -0.1, "significant": True}
+    (tmp_path / "e" / "significance.json").write_text(json.dumps(content))
+    make_page(tmp_path)
+    page = (tmp_path / "page.html").read_text()
+    for word in ("GHOST better", "GHOST worse"):
+        classes = re.findall(rf'class="([^"]*)">[^<]*{word}<', page)
+        assert classes
+        assert set(classes) == {"line best"}, word

@@ -99,9 +99,16 @@ def test_titles_carry_the_options():
 
 
 def test_variants_of_ghost_are_no_rivals():
-    assert [name for name in scorers.names() if not scorers.is_rival(name)] == ["ghost", "ghost-gpd", "ghost-full"]
-    assert scorers.is_rival("knn:k=3")
-    assert scorers.is_rival("somebody-elses")
+    variants = ["ghost", "ghost-gpd", "ghost-full"]
+    assert [name for name in scorers.names() if not scorers.create(name).rival] == variants
+
+
+def test_a_result_says_whether_its_method_is_a_rival():
+    assert scorers.is_rival("ghost", {"rival": True})
+    assert not scorers.is_rival("msp", {"rival": False})
+    # 0.1 wrote nothing.
+    assert [name for name in scorers.names() if not scorers.is_rival(name, {})] == ["ghost", "ghost-gpd", "ghost-full"]
+    assert scorers.is_rival("knn:k=3", {})
 
 
 @pytest.mark.parametrize(

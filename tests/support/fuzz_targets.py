@@ -90,7 +90,7 @@ def manifests(folder: Path) -> Variants:
 def stores(folder: Path) -> Variants:
     """Whole stores: Parquet bytes, columns of other types, row counts and label ranges that do not agree."""
     from ghost_ray.jobs.fit import _accumulate, _shards
-    from ghost_ray.store import Store
+    from ghost_ray.store import INDEX, Store
 
     rng = np.random.default_rng(0)
     toy = Toy.make(rng, CLASSES, DIMENSIONS)
@@ -99,6 +99,7 @@ def stores(folder: Path) -> Variants:
     forget_digests(place)
     manifest = json.loads((place / "manifest.json").read_bytes())
     files = {file.name: file.read_bytes() for file in (place / "rows").iterdir()}
+    index = (place / INDEX).read_bytes()
     first = sorted(files)[0]
     table = pq.read_table(place / "rows" / first)
     odd = [_parquet(variant, folder / "odd.parquet") for variant in _odd_tables(table)]
@@ -110,6 +111,7 @@ def stores(folder: Path) -> Variants:
         (place / "manifest.json").write_text(json.dumps(described))
         for name, data in files.items():
             (place / "rows" / name).write_bytes(data)
+        (place / INDEX).write_bytes(_rotten(index, rng) if rng.random() < 0.2 else index)
         data = rng.choice(odd) if rng.random() < 0.4 else files[first]
         if rng.random() < 0.8:
             data = _rotten_parquet(data, rng)
@@ -119,7 +121,6 @@ def stores(folder: Path) -> Variants:
     def read() -> None:
         store = Store.open(str(place))
         store.fingerprint()
-        store.read_labels()
         for piece in store.pieces():
             store.read_keyed(piece)
         if store.clustered:

@@ -166,7 +166,7 @@ def run(make: Variants, seed: int, first: int, count: int) -> dict[str, Any]:
     outcomes = {"read": 0, "refused": 0}
     findings: list[str] = []
     slowest = 0.0
-    before = _memory("VmRSS")  # earlier imports do not count as the cost of an input
+    before = memory("VmRSS")  # earlier imports do not count as the cost of an input
     for number in range(first, first + count):
         read = make(random.Random(f"{seed}-{number}"))
         begin = time.process_time()
@@ -187,11 +187,11 @@ def run(make: Variants, seed: int, first: int, count: int) -> dict[str, Any]:
         **outcomes,
         "findings": findings,
         "slowest_seconds": round(slowest, 3),
-        "grown_bytes": _memory("VmHWM") - before,
+        "grown_bytes": memory("VmHWM") - before,
     }
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
     """Bytes of this program, now (VmRSS) or at most so far (VmHWM); `getrusage` would count its parent as well."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(f"{field}:"))

@@ -107,11 +107,10 @@ def write_store(
         rows=len(embedding),
         layout=layout,
         order=order,
-        files=files if layout == "clustered" else None,
         class_names=class_names,
         has_head=not stored_logits,
     )
-    finish_store(str(folder), manifest)
+    finish_store(str(folder), manifest, files if layout == "clustered" else None)
     return Store.open(str(folder))
 
 
@@ -133,8 +132,14 @@ def write_toy_model(
     return Model.open(str(folder))
 
 
+def all_labels(store: Store) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and predictions of all rows in file order, each [N]."""
+    tables = [store.read_small(piece, "label", "pred") for piece in store.pieces()]
+    return tuple(np.concatenate([table[name].to_numpy() for table in tables]) for name in ("label", "pred"))
+
+
 def forget_digests(folder: Path | str) -> None:
-    """Leave a result as 0.1, or another program, would have written it: without digests, so that it can be changed."""
+    """Leave a result as another program would have written it: without digests, so that it can be changed."""
     where = Path(folder) / "manifest.json"
     manifest = json.loads(where.read_text())
     where.write_text(json.dumps({name: value for name, value in manifest.items() if name not in ("digests", "seal")}))

@@ -64,6 +64,7 @@ def of_the_paper(table: str, networks: tuple[str, ...]) -> Study:
     return {
         "reference": "ghost",
         "methods": list(dict.fromkeys(n.method for n in numbers)),
+        "rivals": list(dict.fromkeys(n.method for n in numbers if n.method != "ghost")),
         "unknowns": sets,
         "groups": {},
         "draws": 10,

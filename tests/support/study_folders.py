@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ghost_ray import metrics
+from ghost_ray.jobs.evaluate.illustrating import PICTURES, PICTURES_SCHEMA, SHOWN
 from ghost_ray.metrics import OpenSetScores
 from ghost_ray.report.study.study_findings import Cell, NetworkTest, Study
 from support.studies import of_the_paper
@@ -22,10 +22,9 @@ CLASSES = 20
 def write_study(
     folder: Path, networks: tuple[str, ...], sets: tuple[str, ...], methods: tuple[str, ...], rows: int = 400
 ) -> Study:
-    """Scores of every method on every set, images of some rows, and the study that they make."""
+    """Scores of every method on every set, small copies of images, and the study that they make."""
     rng = np.random.default_rng(0)
     study = of_the_paper("table-5", networks)
-    _write_images(folder, rows, rng)
     cells: list[Cell] = []
     tests: list[NetworkTest] = []
     for place, network in enumerate(study["networks"]):
@@ -36,8 +35,7 @@ def write_study(
         network["audit"]["rejected_fraction"] = 0.01 * (place + 1)
         evaluation = folder / name / "evaluation"
         (evaluation / "scores").mkdir(parents=True)
-        stores = {"known": str(folder / "known"), "unknown": dict.fromkeys(sets, str(folder / "other"))}
-        (evaluation / "manifest.json").write_text(json.dumps({"config": stores}))
+        _write_pictures(evaluation, methods[0], sets, rng)
         label = np.sort(rng.integers(0, CLASSES, rows))
         correct = rng.random(rows) < 0.75
         for rank, method in enumerate(methods):
@@ -76,16 +74,15 @@ def _write_scores(
     pq.write_table(pa.table(columns), evaluation / "scores" / f"{method}__{name}.parquet")
 
 
-def _write_images(folder: Path, rows: int, rng: np.random.Generator) -> None:
-    """A picture for every row, as noisy as photographs are; stores are their manifests alone."""
-    names = [f"<i>class</i> {k}" for k in range(CLASSES)]
-    for part in ("known", "other"):
-        images = folder / "images" / part / part
-        images.mkdir(parents=True)
-        stream = io.BytesIO()
-        Image.fromarray(rng.integers(0, 255, (112, 112, 3)).astype(np.uint8)).save(stream, "JPEG", quality=60)
-        for row in range(rows):
-            (images / f"{row}.jpg").write_bytes(stream.getvalue())
-        (folder / part).mkdir()
-        config = {"data": str(folder / "images" / part)}
-        (folder / part / "manifest.json").write_text(json.dumps({"config": config, "class_names": names}))
+def _write_pictures(evaluation: Path, method: str, sets: tuple[str, ...], rng: np.random.Generator) -> None:
+    """The samples that an evaluation shows, with pictures as noisy as photographs are."""
+    stream = io.BytesIO()
+    Image.fromarray(rng.integers(0, 255, (112, 112, 3)).astype(np.uint8)).save(stream, "JPEG", quality=60)
+    found = []
+    for name in ("known", *sets):
+        beside = {} if name == "known" else {"beside_key": "known/1.jpg", "beside_score": 1.0}
+        beside |= {"beside_jpeg": stream.getvalue()} if beside else {}
+        names = {"label": "<i>class</i> 1" if name == "known" else "", "pred": "<i>class</i> 2"}
+        sample = {"method": method, "set": name, "score": 0.5, "jpeg": stream.getvalue()} | names | beside
+        found += [sample | {"key": f"{name}/{row}.jpg"} for row in range(SHOWN)]
+    pq.write_table(pa.Table.from_pylist(found, schema=PICTURES_SCHEMA), evaluation / PICTURES)

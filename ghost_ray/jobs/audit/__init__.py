@@ -1,4 +1,4 @@
-"""``audit``: is each class × dimension of a store normal, so that GHOST may be adopted for its network?
+"""``audit``: is each class × dimension of a store normal, as GHOST assumes?
 
 The rows of a class are contiguous (or are sorted first), so tasks read whole classes and test each dimension with
 Shapiro–Wilk. Finished tests are kept in the staging folder, and an interrupted audit resumes from there. Holm's

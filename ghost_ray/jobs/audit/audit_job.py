@@ -46,7 +46,7 @@ def run(config: AuditConfig) -> AuditResult:
 
 def audit_store(config: AuditConfig, store: Store) -> AuditResult:
     """Audit a store that is already open; otherwise as ``run``."""
-    if not any(group.last_label >= 0 for file in store.files for group in file.groups):
+    if not any((file.groups.last_label >= 0).any() for file in store.files):
         raise InputError("store", redact(store.uri), "has no labelled row", "audit a store of labelled training images")
     with OutputFolder(config.out, overwrite=config.overwrite, resume=True) as output:
         try:

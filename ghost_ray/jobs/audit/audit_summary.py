@@ -155,7 +155,7 @@ class Summary:
 
         sampled = np.flatnonzero(self._available > self._n)
         return {
-            "verdict": verdict(rate, tests, alpha, family, median_n),
+            "verdict": verdict(rate, alpha, family, self._n, self._class.tests, W.quantile(0.5)),
             "tests": tests,
             "rejected": rejected,
             "rejected_fraction": rate,

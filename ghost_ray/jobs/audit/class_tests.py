@@ -154,7 +154,7 @@ def _to_read(
 ) -> Iterator[tuple[Piece, np.ndarray]]:
     """The pieces and masks without the row groups of a large class in which no row is to be tested."""
     for piece, mask in zip(pieces, used, strict=True):
-        groups = store.split(piece)
+        groups = piece.split()
         masks = np.split(mask, np.cumsum([group.rows for group in groups])[:-1])
         needed = [
             bool(tested.any()) or group.first_label != group.last_label or totals.get(group.first_label, 0) <= max_n

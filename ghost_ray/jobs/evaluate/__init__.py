@@ -9,6 +9,7 @@ Plan → fit every method on the training store → score every set once → mea
     EVAL/scores/*.parquet       <method>__<set>: key, pred, label, score
     EVAL/zscores.parquet        set, left, right, count: histograms of GHOST's s
     EVAL/example.json           one class, a known of it and an unknown taken for it, dimension by dimension
+    EVAL/pictures.parquet       the samples that the report shows, with small copies of their images
     EVAL/table.md, table.tex    the paper's tables
     EVAL/openood/*.csv          <method>: the columns of OpenOOD, in percent
     EVAL/manifest.json          written last
@@ -36,7 +37,7 @@ from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan, make_plan, named_
 from ghost_ray.jobs.evaluate.findings import EvaluateResult, Evaluation
 from ghost_ray.jobs.evaluate.fitted_methods import Fitted
 from ghost_ray.jobs.evaluate.fitting import fit_all
-from ghost_ray.jobs.evaluate.illustrating import example, z_histograms
+from ghost_ray.jobs.evaluate.illustrating import PICTURES, example, pictures, z_histograms
 from ghost_ray.jobs.evaluate.measuring import average_groups, compare_with_ghost, measure_all
 from ghost_ray.jobs.evaluate.openood_tables import openood_csv
 from ghost_ray.jobs.evaluate.result_tables import to_latex, to_markdown
@@ -100,7 +101,7 @@ def _evaluate(
     remove_tree(scratch)
     store = plan.sets[KNOWN].store
     pairs = [(method, unknown) for unknown in plan.unknowns for method in methods]
-    measured = measure_all(sets, pairs, [store.class_name(k) for k in range(store.classes)])
+    measured = measure_all(sets, plan.scorers, pairs, [store.class_name(k) for k in range(store.classes)])
     _write_table(folder, "curves.parquet", measured.curves)
     _write_table(folder, "per_class.parquet", measured.per_class)
     compared = compare_with_ghost(sets, plan.scorers, plan.unknowns, config.draws, config.draw_size, config.seed)
@@ -110,6 +111,9 @@ def _evaluate(
         shown = example(plan.sets, sets, fitted.gaussians)
         if shown is not None:
             write_json(join(folder, "example.json"), shown)
+    gallery = pictures(plan.sets, sets, "ghost" if "ghost" in methods else methods[0], scores, config.images)
+    if gallery is not None:
+        _write_table(folder, PICTURES, gallery)
     said_by_scorers = [note for scorer in plan.scorers.values() for note in scorer.notes()]
     said_on_scoring = [note for scored in sets.values() for said in scored.notes.values() for note in said]
     if any(method.startswith("ghost") for method in methods):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ghost_ray.checks import LookedAt, TwinSearch, lacking_classes, of_distances, of_head, of_set, of_shared_rows
+from ghost_ray.cluster.sampling import look_at, some_groups
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan
 from ghost_ray.rows import Singles
-from ghost_ray.store import Piece, Store, look_at, some_groups
+from ghost_ray.store import Piece, Store
 
 _GROUPS = 16  # row groups of 8 MB that are searched for rows of other sets
 
@@ -23,7 +24,7 @@ def noticed(plan: Plan, gaussians: Gaussians | None) -> list[str]:
     for name, looked_at in sets.items():
         notes += [f"{name}: {note}" for note in of_set(looked_at, negative_top_logits=False)]
     notes += _of_heads(plan, fit, sets)
-    notes += lacking_classes(sets[KNOWN].label, fit.label, plan.sets[KNOWN].store.class_name)
+    notes += lacking_classes(sets[KNOWN].labels, fit.labels, plan.sets[KNOWN].store.class_name)
     notes += _of_shared_rows(plan, sets)
     if gaussians is not None:
         notes += of_distances(sets[KNOWN].sample, gaussians)
@@ -61,7 +62,7 @@ def _of_shared_rows(plan: Plan, sets: dict[str, LookedAt]) -> list[str]:
             for search in searches.values():
                 search.look_in(embedding)
         for name, search in searches.items():
-            notes += of_shared_rows(int(search.found.sum()), search.rows, len(sets[name].label), name, other)
+            notes += of_shared_rows(int(search.found.sum()), search.rows, sets[name].labels.rows, name, other)
     return notes
 
 

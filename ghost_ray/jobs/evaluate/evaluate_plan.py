@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ghost_ray.config import EvaluateConfig
 from ghost_ray.errors import InputError, nearest, one_line, redact
-from ghost_ray.files.manifest import require_same_network
+from ghost_ray.files.manifest import of_unnamed_networks, require_same_network
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.rows import Head
 from ghost_ray.scorers import Scorer, ShardedScorer, create, names, options_of, scorer_class
@@ -58,6 +58,10 @@ def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str
     """Check stores that are open already, and what is to be done with them."""
     if KNOWN in config.unknown:
         raise InputError("unknown", KNOWN, "is the name of the known set", "choose another name")
+    for name in config.images:
+        if name not in (KNOWN, *config.unknown):
+            hint = nearest(name, config.unknown) or "sets: " + ", ".join((KNOWN, *config.unknown))
+            raise InputError("images", name, "is not the name of a set", hint)
     groups = _groups(config)
     for field, store in [("fit", fit), ("known", known), *(("unknown", store) for store in unknown.values())]:
         _require_rows(store, field)
@@ -71,6 +75,10 @@ def plan_for(config: EvaluateConfig, fit: Store, known: Store, unknown: dict[str
     training = BatchReader.of(fit, "fit")
     head = next((reader.head for reader in (training, *readers.values()) if reader.head is not None), None)
     scorers, notes = _bound(config, fit, head)
+    # Arrays of one call are of one network; stores may come from anywhere.
+    if not isinstance(fit, ArrayStore):
+        networks = {name: store.manifest.network for name, store in {KNOWN: known, **unknown}.items()}
+        notes = [*of_unnamed_networks("fit", fit.manifest.network, networks), *notes]
     return Plan(training, readers, scorers, groups, notes)
 
 
@@ -97,8 +105,8 @@ def _require_labels(fit: Store, known: Store, unknown: dict[str, Store]) -> None
 
 def _labels(store: Store) -> tuple[int, int]:
     """The smallest and the largest label of a store."""
-    groups = [group for file in store.files for group in file.groups if group.rows]
-    return min(g.first_label for g in groups), max(g.last_label for g in groups)
+    groups = [file.groups[file.groups.rows > 0] for file in store.files if file.rows]
+    return int(min(g.first_label.min() for g in groups)), int(max(g.last_label.max() for g in groups))
 
 
 def _groups(config: EvaluateConfig) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ class PairResult(Measured):
 
     method: str
     unknown: str
+    rival: bool  # compared with GHOST, as its scorer says; false for GHOST and its variants
 
 
 class GroupResult(TypedDict):

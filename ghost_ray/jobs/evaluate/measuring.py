@@ -63,14 +63,16 @@ def open_set(sets: dict[str, SetScores], method: str, unknown: str) -> OpenSetSc
     )
 
 
-def measure_all(sets: dict[str, SetScores], pairs: Sequence[Pair], class_names: list[str]) -> Measured:
+def measure_all(
+    sets: dict[str, SetScores], scorers: dict[str, Scorer], pairs: Sequence[Pair], class_names: list[str]
+) -> Measured:
     """Measure every pair; the order of results is that of ``pairs``."""
     results: list[PairResult] = []
     curves, classes = [], []
     for (method, unknown), (result, curve, per_class) in map_ordered(
         _measure, pairs, sets, class_names, metrics.registered()
     ):
-        results.append({"method": method, "unknown": unknown, **result})
+        results.append({"method": method, "unknown": unknown, "rival": scorers[method].rival, **result})
         curves.append(curve)
         classes.append(per_class)
     return Measured(results, pa.concat_tables(curves), pa.concat_tables(classes))

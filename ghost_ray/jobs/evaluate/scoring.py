@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from ghost_ray.jobs.evaluate.fitted_methods import Fitted, Scorers, Shard
 from ghost_ray.jobs.evaluate.fitting import answer_for
 from ghost_ray.progress import progress
 from ghost_ray.rows import Rows
-from ghost_ray.scorers import ShardedScorer
+from ghost_ray.scorers import Scorer, ShardedScorer
 from ghost_ray.scorers.ghost import Ghost
 from ghost_ray.store import Piece
 
@@ -117,12 +118,12 @@ def score_set(
 
 def score_file(method: str, name: str) -> str:
     """File name of the scores of one method on one set."""
-    return f"{file_name(method)}__{name}.parquet"
+    return f"{file_name(method)}__{file_name(name)}.parquet"
 
 
 def file_name(method: str) -> str:
-    """A method in the name of a file."""
-    return method.replace(":", "-")
+    """A method in the name of a file. A result from elsewhere may name any; the name never leads out of a folder."""
+    return re.sub(r"[^\w.=,+-]", "-", method)
 
 
 def _writer(folder: str, method: str, name: str) -> pq.ParquetWriter:
@@ -157,12 +158,21 @@ def _score_rows(read: tuple[Rows, pa.Array], scorers: Scorers, gaussians: Gaussi
     for name, scorer in scorers.items():
         # Nobody reads a worker's stderr: what a method warns of goes into the results.
         with collected_warnings() as warned, answer_for(name), clock.running(name):
-            if ghost is not None and isinstance(scorer, Ghost):
+            if ghost is not None and gaussians is not None and _follows_from_gamma(scorer, gaussians):
                 scores[name] = scorer.score_of_gamma(ghost.gamma, batch)
             else:
                 scores[name] = scorer.score(batch)
         notes[name] = [str(warning) for warning in warned if type(warning) is UserWarning]
     return PieceScores(key, batch.label, batch.pred, batch.top_logit(), scores, notes, z_sum, clock.seconds)
+
+
+def _follows_from_gamma(scorer: Scorer, gaussians: Gaussians) -> TypeGuard[Ghost]:
+    """Whether a method scores by γ under these Gaussians; somebody's subclass may fit or score in its own way."""
+    kind = type(scorer)
+    if not isinstance(scorer, Ghost) or kind.score is not Ghost.score or kind.score_finite is not Ghost.score_finite:
+        return False
+    parts = ("mean", "std", "count")
+    return all(np.array_equal(getattr(scorer.gaussians_, part), getattr(gaussians, part)) for part in parts)
 
 
 def _scored_with_shards(fitted: Fitted, reader: BatchReader) -> Iterator[PieceScores]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from ghost_ray.checks import of_set
+from ghost_ray.cluster.sampling import look_at
 from ghost_ray.cluster.shuffle import arrange
 from ghost_ray.config import ExtractConfig
 from ghost_ray.files import join, remove_tree
 from ghost_ray.files.manifest import provenance
+from ghost_ray.jobs.extract.accuracy import accuracy_notes
 from ghost_ray.jobs.extract.extract_plan import Plan
 from ghost_ray.jobs.extract.resume import remove_work
 from ghost_ray.jobs.extract.survey import Outcome
 from ghost_ray.jobs.extract.work_files import block_files
-from ghost_ray.store import Store, StoreManifest, finish_store, look_at, row_schema, write_failures, write_head
+from ghost_ray.store import Store, StoreManifest, finish_store, row_schema, write_failures, write_head
 
 
 def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
@@ -30,13 +32,14 @@ def commit(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> 
         rows=sum(file.rows for file in files),
         layout="clustered",
         order="hash",
-        files=files,
         class_names=plan.class_names,
         has_head=True,
         failures=result.failures.num_rows,
         seconds={name: round(value, 3) for name, value in result.seconds.items()},
         batch_size=result.batch_size,
     )
-    notes = of_set(look_at(Store(staging, manifest, files)))
-    finish_store(staging, manifest.model_copy(update={"notes": notes}))
+    looked_at = look_at(Store(staging, manifest, files))
+    images = manifest.rows + manifest.failures
+    notes = [*accuracy_notes(network.name, images, looked_at.labels, network.classes), *of_set(looked_at)]
+    finish_store(staging, manifest.model_copy(update={"notes": notes, "accuracy": looked_at.labels.accuracy}), files)
     remove_work(staging)

@@ -14,7 +14,6 @@ from ghost_ray.config import ExtractConfig
 from ghost_ray.config.policies import STREAM_ROUNDS
 from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed, one_line, redact
 from ghost_ray.files import OutputFolder, join
-from ghost_ray.jobs.extract.accuracy import accuracy_notes, count_right
 from ghost_ray.jobs.extract.block_cutter import rows_per_block
 from ghost_ray.jobs.extract.census import refuse_repeated_keys
 from ghost_ray.jobs.extract.commit import commit
@@ -72,19 +71,15 @@ def extract(config: ExtractConfig, plan: Plan | None = None) -> ExtractResult:
 
 
 def _summary(store: Store) -> ExtractedStore:
-    counted = count_right(store)
     return {
         "store": store.uri,
         "rows": store.rows,
         "failures": store.manifest.failures,
         "classes": store.classes,
         "dimensions": store.dimensions,
-        "accuracy": counted.accuracy,
+        "accuracy": store.manifest.accuracy,
         "seconds": store.manifest.seconds,
-        "notes": [
-            *accuracy_notes(store.manifest.network.name, store.rows + store.manifest.failures, counted),
-            *store.manifest.notes,
-        ],
+        "notes": store.manifest.notes,
     }
 
 

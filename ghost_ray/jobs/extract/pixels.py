@@ -15,6 +15,9 @@ from PIL import Image
 if TYPE_CHECKING:
     import torch
 
+# The shorter side is made as long as the network wants, whatever becomes of the longer one: a line of 65,535 pixels
+# would take 13 GB. So many pixels take less than the largest picture that is decoded.
+_MAX_RESIZED_PIXELS = 1 << 26
 # Wide, tall, square, smaller and larger than networks take: both halves together must agree with the whole on all.
 _PROBES = ((237, 311), (640, 201), (97, 130), (224, 224), (512, 512))
 
@@ -32,6 +35,8 @@ class ResizeAndCrop:
         width, height = picture.size
         longer = int(self.size * max(width, height) / min(width, height))
         width, height = (self.size, longer) if width <= height else (longer, self.size)
+        if width * height > _MAX_RESIZED_PIXELS:
+            raise ValueError(f"{picture.width}×{picture.height} pixels would be resized to {width}×{height}")
         if picture.size != (width, height):
             picture = picture.resize((width, height), Image.Resampling(self.interpolation))
         left, top = round((width - self.width) / 2.0), round((height - self.height) / 2.0)

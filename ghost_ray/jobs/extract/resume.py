@@ -6,9 +6,8 @@ from collections import defaultdict
 from typing import Any
 
 from ghost_ray.config import ExtractConfig
-from ghost_ray.errors import InputError
+from ghost_ray.errors import InputError, redact_values
 from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, remove_tree, resolve, write_json
-from ghost_ray.files.manifest import redact_values
 from ghost_ray.jobs.extract.extract_plan import Plan
 from ghost_ray.jobs.extract.list_stage import Todo
 from ghost_ray.jobs.extract.portions import Portion, portions_digest

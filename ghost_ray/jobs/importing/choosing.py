@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from ghost_ray.errors import GhostRayError, InputError, nearest, redact
+from ghost_ray.errors import GhostRayError, InputError, nearest, one_line, redact
 from ghost_ray.files import is_local, kind_of
+from ghost_ray.files.manifest import MAX_CLASSES, MAX_DIMENSIONS
 from ghost_ray.jobs.importing.readers import ArrayFile, Entry, open_arrays, unreadable
 from ghost_ray.jobs.importing.readers.customary import means
 from ghost_ray.jobs.importing.readers.tables import ALL
@@ -86,6 +88,9 @@ def matrix(array: np.ndarray, given: str, field: str, notes: list[str]) -> np.nd
         )
     if array.ndim < 2:
         raise InputError(field, redact(given), f"has shape {found}, expected 2 axes with one row per sample")
+    most = MAX_DIMENSIONS if field == "features" else MAX_CLASSES
+    if not 0 < array.shape[1] <= most:
+        raise InputError(field, redact(given), f"has shape {found}, expected 1 to {most:,} columns")
     if array.shape != found:
         notes.append(f"{field}: the shape {_sizes(found)} was taken as {_sizes(array.shape)}")
     return array
@@ -100,6 +105,14 @@ def column(array: np.ndarray, given: str, field: str) -> np.ndarray:
         hint = "one-hot rows become indices by argmax(axis=1)" if one_hot else ""
         raise InputError(field, redact(given), f"has shape {array.shape}, expected one value per row", hint)
     return array
+
+
+def text_column(values: np.ndarray, given: str, field: str) -> pa.Array:
+    """One text per row; None where there is none."""
+    try:
+        return pa.array(values.astype(str) if values.dtype.kind in "iuUS" else values, pa.string())
+    except (UnicodeError, pa.ArrowException) as error:
+        raise InputError(field, redact(given), f"holds what is not valid text: {one_line(error)}") from None
 
 
 def _content(array: np.ndarray) -> str:

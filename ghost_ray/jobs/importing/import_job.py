@@ -32,6 +32,7 @@ from ghost_ray.store import (
 )
 
 _CHUNK_ROWS = 4096
+_CHUNK_NUMBERS = 1 << 25  # a few hundred MB with their copies, however long the rows are
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def _write_rows(
     """Write some rows of the arrays, and their predictions into ``predictions``."""
     writer = ClusteredWriter(folder, "part", row_schema(plan.dimensions, None if plan.head else plan.classes))
     correct = 0
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        at = rows[start : start + _CHUNK_ROWS]
+    step = max(1, min(_CHUNK_ROWS, _CHUNK_NUMBERS // (plan.dimensions + plan.logits.shape[1])))
+    for start in range(0, len(rows), step):
+        at = rows[start : start + step]
         labels = plan.labels[at]
         embedding = _finite(plan.features, at, "features", config.features)
         logits = _finite(plan.logits, at, "logits", config.logits)
@@ -161,13 +163,18 @@ def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes
     uri = split_name(config.features)[0]
     manifest = StoreManifest(
         **provenance(config),
-        network=Network(name=config.model, classes=plan.classes, dimensions=plan.dimensions, restricted_to=plan.kept),
+        network=Network(
+            name=config.model,
+            classes=plan.classes,
+            dimensions=plan.dimensions,
+            restricted_to=plan.kept,
+            head_sha256=plan.head.sha256() if plan.head else None,
+        ),
         data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind)],
         rows=part.rows,
         layout="clustered",
-        files=part.files,
         class_names=plan.class_names,
         has_head=plan.head is not None,
         notes=notes,
     )
-    finish_store(folder, manifest)
+    finish_store(folder, manifest, part.files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.checks import LookedAt, of_logits, of_set, sample_places, sample_size
+from ghost_ray.checks import LabelCounts, LookedAt, of_logits, of_set, sample_places, sample_size
 from ghost_ray.jobs.importing.import_plan import Plan
 from ghost_ray.rows import Rows
 
@@ -15,8 +15,7 @@ def noticed(plan: Plan, predictions: np.ndarray) -> list[str]:
     features, logits = (np.asarray(array[places], np.float32) for array in (plan.features, plan.logits))
     kept = logits if plan.kept is None else logits[:, plan.kept]
     looked_at = LookedAt(
-        plan.labels,
-        predictions,
+        LabelCounts.of(plan.labels, predictions),
         Rows(plan.labels[places], predictions[places], features, kept),
         plan.classes,
         plan.class_names,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ghost_ray.config import ImportConfig
 from ghost_ray.errors import InputError, redact
-from ghost_ray.jobs.importing.choosing import column, load, matrix, open_given
+from ghost_ray.jobs.importing.choosing import column, load, matrix, open_given, text_column
 from ghost_ray.jobs.importing.head_choice import mismatch, read_head
 from ghost_ray.jobs.importing.label_column import narrowed, read_class_names, read_labels
 from ghost_ray.jobs.importing.readers import ArrayFile
@@ -153,7 +153,7 @@ def _keys(given: str, rows: int, workspace: Workspace) -> pa.Array:
     _same_rows(len(values), rows, "keys", given)
     if values.dtype.kind == "f":
         raise InputError("keys", redact(given), f"holds numbers of type {values.dtype}, expected names")
-    keys = pa.array(values.astype(str) if values.dtype.kind in "iuUS" else values, pa.string())
+    keys = text_column(values, given, "keys")
     if keys.null_count:
         row = int(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError("keys", redact(given), f"row {row} has no key")

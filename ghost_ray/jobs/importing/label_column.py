@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from ghost_ray.errors import InputError, one_line, redact
-from ghost_ray.files import read_bytes
+from ghost_ray.files import parse_json, read_bytes
+from ghost_ray.jobs.importing.choosing import text_column
 from ghost_ray.sources import RawLabels, match_labels
 from ghost_ray.store import UNKNOWN
 
@@ -62,7 +61,7 @@ def _whole(values: np.ndarray, field: str, given: str) -> np.ndarray:
 
 
 def _from_text(values: np.ndarray, classes: int, names: list[str] | None, field: str, given: str) -> Labels:
-    words = pa.array(values.astype(str) if values.dtype.kind == "S" else values, pa.string())
+    words = text_column(values, given, field)
     if words.null_count:
         row = int(np.flatnonzero(words.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(field, redact(given), f"row {row} has no label")
@@ -106,9 +105,10 @@ def _table(names: list[str], used: set[str], given: str) -> dict[str, int]:
 def read_class_names(path: str, classes: int) -> list[str]:
     """The names of the K classes: a JSON list, or one per line."""
     try:
-        text = read_bytes(path, limit=_MAX_NAMES_BYTES).decode("utf-8-sig")
-        names = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
-    except (OSError, ValueError, RecursionError) as error:
+        data = read_bytes(path, limit=_MAX_NAMES_BYTES)
+        text = data.decode("utf-8-sig")
+        names = parse_json(data) if text.lstrip().startswith("[") else text.splitlines()
+    except (OSError, ValueError) as error:
         raise InputError("class_names", redact(path), f"cannot be read: {one_line(error)}") from None
     if len(names) != classes:
         raise InputError("class_names", redact(path), f"has {len(names)} names, the logits have {classes} classes")

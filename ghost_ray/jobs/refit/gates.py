@@ -18,11 +18,14 @@ class Gate:
     value: float | None  # None: could not be measured
     limit: float
     text: str
+    lowest: bool = False  # the limit is the lowest value that passes, not the highest
 
     @property
     def passed(self) -> bool:
         """A value that could not be measured does not pass."""
-        return self.value is not None and self.value <= self.limit + _ROUNDING
+        if self.value is None:
+            return False
+        return (self.limit - self.value if self.lowest else self.value - self.limit) <= _ROUNDING
 
     def answered(self) -> AnsweredGate:
         """As a version's manifest keeps it."""
@@ -54,6 +57,13 @@ def evaluate_gates(limits: GatesSection, new: Summary, old: Summary | None) -> l
         count, limit = new["classes_without_gaussian"], limits.max_classes_without_gaussian
         text = f"{count} classes without a Gaussian, {limit} allowed"
         gates.append(Gate("max_classes_without_gaussian", count, limit, text))
+    if limits.min_accuracy is not None:
+        gates.append(_floor("min_accuracy", "accuracy", new.get("accuracy"), limits.min_accuracy))
+    if limits.min_auoscr is not None:
+        gates += [
+            _floor("min_auoscr", f"AUOSCR on {name}", value, limits.min_auoscr)
+            for name, value in sorted((new.get("auoscr") or {}).items())
+        ]
     if new.get("threshold_problem"):
         text = f"the share of knowns under accept_known {new['threshold_problem']}"
         gates.append(Gate("accept_known", None, 0, text))
@@ -78,6 +88,11 @@ def _rejected(value: float | None, limit: float) -> Gate:
     else:
         text = f"normality rejected in {value:.2%} of the tests, {limit:.2%} allowed"
     return Gate("max_rejected_fraction", value, limit, text)
+
+
+def _floor(name: str, what: str, value: float | None, limit: float) -> Gate:
+    text = f"no {what} could be measured" if value is None else f"{what} {value:.4f}, at least {limit:g} needed"
+    return Gate(name, value, limit, text, lowest=True)
 
 
 def _drop(name: str, what: str, before: float, now: float, limit: float) -> Gate:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ghost_ray.cluster import workers
+from ghost_ray.cluster.sampling import count_labels
 from ghost_ray.cluster.shuffle import arrange
 from ghost_ray.config import ExtractConfig
 from ghost_ray.config.policies import EMBEDDING_OPTIONS
@@ -104,6 +105,7 @@ def _join_stores(config: ExtractConfig, old: Store, new: Store) -> None:
     with OutputFolder(config.out, overwrite=True) as output:
         with workers(config):
             written = arrange(files, output.staging, row_schema(new.dimensions), new.classes)
+            counted = count_labels(Store(output.staging, new.manifest, written))
         # Images that failed before were retried, so the new failures are complete.
         filesystem, path = resolve(join(new.uri, FAILURES))
         write_failures(output.staging, pq.read_table(path, filesystem=filesystem))
@@ -115,8 +117,8 @@ def _join_stores(config: ExtractConfig, old: Store, new: Store) -> None:
             rows=sum(file.rows for file in written),
             layout="clustered",
             order="hash",
-            files=written,
+            accuracy=counted.accuracy,
             grown_from=name_of(old.uri),
         )
-        finish_store(output.staging, manifest)
+        finish_store(output.staging, manifest, written)
         output.publish()

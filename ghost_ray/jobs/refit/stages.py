@@ -172,11 +172,14 @@ class Stages:
         if self._config.unknown and not self._is_there("evaluation"):
             from ghost_ray.jobs.evaluate import run
 
-            unknown = {name: self._place(f"unknown.{name}") for name in self._config.unknown}
+            unknown_roles = {name: f"unknown.{name}" for name in self._config.unknown}
+            unknown = {name: self._place(role) for name, role in unknown_roles.items()}
             options = {**self._config.evaluate.model_dump(), **self._ray}
             stores = {"fit": self._place(FIT), "known": self._place(KNOWN), "unknown": unknown}
+            sections = data_sections(self._config)
+            images = {name: sections[role].data for name, role in {KNOWN: KNOWN, **unknown_roles}.items()}
             with self._log.stage("evaluate"):
-                run(EvaluateConfig(out=place, overwrite=True, **stores, **options))
+                run(EvaluateConfig(out=place, overwrite=True, images=images, **stores, **options))
 
     def _choose_threshold(self) -> str | None:
         """Store the threshold that keeps the requested share of knowns; returns why if there is none."""
@@ -200,7 +203,7 @@ class Stages:
         audit = read_json(join(self._folder, "audit", "summary.json"))
         measured = KNOWN if KNOWN in self.stores else FIT
         return {
-            "accuracy": _accuracy(self.store(measured)),
+            "accuracy": self.store(measured).manifest.accuracy,
             "accuracy_on": measured,
             "rejected_fraction": audit["rejected_fraction"] if audit["tests"] else None,
             "auoscr": self._auoscr(),
@@ -219,9 +222,3 @@ class Stages:
 
 def _is_done(folder: str) -> bool:
     return kind_of(join(folder, MANIFEST)) == "file"
-
-
-def _accuracy(store: Store) -> float | None:
-    label, prediction = store.read_labels()
-    known = label >= 0
-    return float(np.mean(label[known] == prediction[known])) if known.any() else None

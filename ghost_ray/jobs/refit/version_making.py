@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import contextlib
 
+from pyarrow import fs
+
 from ghost_ray import registry
 from ghost_ray.config.refit_settings import RefitConfig
-from ghost_ray.errors import InputError, redact
-from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, reaching, write_json
+from ghost_ray.errors import InputError, JobFailed, redact
+from ghost_ray.files import (
+    MANIFEST,
+    OutputFolder,
+    is_local,
+    join,
+    kind_of,
+    names_in,
+    reaching,
+    remove_file,
+    resolve,
+    write_json,
+)
+from ghost_ray.files.checkpoints import checkpoint_kind
+from ghost_ray.files.copies import local_copy
 from ghost_ray.files.manifest import provenance, write_manifest
+from ghost_ray.jobs.fingerprints import weights_digest
 from ghost_ray.jobs.refit.drift import drift
 from ghost_ray.jobs.refit.gates import evaluate_gates
 from ghost_ray.jobs.refit.inputs import Inputs
@@ -43,6 +59,7 @@ def make_version(
             summary = stages.run()
             log.figures(summary)
         model = stages.model()
+        _copy_weights(config, inputs, output.staging)
         write_json(
             join(output.staging, "drift.json"),
             drift(log.version, summary, changed, model, previous, _model_of(root, previous)),
@@ -60,6 +77,7 @@ def make_version(
             previous=previous.version if previous else None,
             stores=stages.stores,
             stages=stages.keys,
+            weights=place_of_weights(config),
         )
         write_manifest(output.staging, manifest)
         _write_report(output.staging, log)
@@ -69,6 +87,30 @@ def make_version(
         _require_free(root, log.version)
         output.publish()
     return manifest
+
+
+def place_of_weights(config: RefitConfig) -> str | None:
+    """Where the network's weights are, without secrets; None for its published ones."""
+    place = config.network.weights
+    if place is None:
+        return None
+    return resolve(place)[1] if is_local(place) else redact(place)  # a relative path says nothing to another process
+
+
+def _copy_weights(config: RefitConfig, inputs: Inputs, folder: str) -> None:
+    """Put a copy of the weights into the version, if one is asked for; any other copy is of a refit that was killed."""
+    for name in names_in(folder):
+        if name.startswith(registry.WEIGHTS):
+            remove_file(join(folder, name))
+    place = config.network.weights
+    if not config.keep_weights or place is None:
+        return
+    kind = "safetensors" if checkpoint_kind(place) == "safetensors" else "pth"
+    with reaching(folder, "registry"):
+        there, target = resolve(join(folder, registry.WEIGHTS + kind))
+        fs.copy_files(local_copy(place, "weights"), target, fs.LocalFileSystem(), there)
+    if weights_digest(config.network, join(config.registry, registry.WORK)) != inputs.weights:
+        raise JobFailed(f"the weights {redact(place)} changed while the refit ran — run it again")
 
 
 def _require_free(root: str, version: str) -> None:

@@ -39,6 +39,7 @@ class Collected:
     cells: list[Cell]
     drawn: dict[str, Draws] = field(default_factory=dict)  # by unknown set
     shares: dict[str, float] = field(default_factory=dict)  # of the rows that a draw takes, by unknown set
+    rivals: set[str] = field(default_factory=set)  # of GHOST, among the methods
 
 
 def collect(jobs: NetworkJobs) -> Collected:
@@ -92,7 +93,8 @@ def collect(jobs: NetworkJobs) -> Collected:
     known = significance.share_drawn(first["knowns"], size)
     shares = {name: max(known, significance.share_drawn(unknowns[name], size)) for name in sets}
     ordered = {u: {m: drawn[u][m] for m, other in wanted if other == u} for u in sets}
-    return Collected(findings, cells, ordered, shares)
+    rivals = {method for method, unknown, name in rows if is_rival(method, rows[method, unknown, name])}
+    return Collected(findings, cells, ordered, shares, rivals)
 
 
 def _sources(wanted: list[Pair], evaluations: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
@@ -115,6 +117,7 @@ def make_study(config: StudyConfig, networks: list[Collected], failed: list[Fail
     return {
         "reference": REFERENCE,
         "methods": methods,
+        "rivals": [method for method in methods if method in rivals_of(networks)],
         "unknowns": config.sets,
         "groups": {name: list(members) for name, members in config.groups.items()},
         "draws": config.draws,
@@ -155,7 +158,7 @@ def _group_means(cells: list[Cell], groups: Mapping[str, Iterable[str]]) -> list
 def _tests(network: Collected) -> Iterable[NetworkTest]:
     for unknown, drawn in network.drawn.items():
         if REFERENCE in drawn and len(drawn) > 1:
-            variants = [method for method in drawn if not is_rival(method)]
+            variants = [method for method in drawn if method not in network.rivals]
             for test in significance.compare_drawn(drawn, REFERENCE, network.shares[unknown], variants=variants):
                 yield {"network": network.findings["name"], "unknown": unknown, **test}
 
@@ -213,23 +216,27 @@ def _pooled(name: str | None, networks: list[Collected], over: str) -> list[Pool
                     "note": note,
                 }
             )
-        tests += [test for rivals in (True, False) for test in _corrected(family, rivals)]
+        rivals = rivals_of(networks)
+        tests += _corrected([test for test in family if test["method"] in rivals])
+        tests += _corrected([test for test in family if test["method"] not in rivals])
     return tests
+
+
+def rivals_of(networks: list[Collected]) -> set[str]:
+    """The methods that are compared with GHOST, of all networks."""
+    return {method for network in networks for method in network.rivals}
 
 
 def _value(value: float | None) -> npt.NDArray[np.float64]:
     return np.array([np.nan if value is None else value])
 
 
-def _corrected(family: list[PooledTest], rivals: bool) -> list[PooledTest]:
-    """Bonferroni over the rivals; variants of GHOST among themselves."""
-    chosen = [test for test in family if is_rival(test["method"]) == rivals]
-    if not chosen:
-        return []
-    corrected = significance.bonferroni([test["p"] for test in chosen])
+def _corrected(family: list[PooledTest]) -> list[PooledTest]:
+    """Bonferroni over a family: the rivals, or the variants of GHOST among themselves."""
+    corrected = significance.bonferroni([test["p"] for test in family])
     return [
         {**test, "p_bonferroni": p, "significant": p < significance.ALPHA}
-        for test, p in zip(chosen, corrected, strict=True)
+        for test, p in zip(family, corrected, strict=True)
     ]
 
 

@@ -6,12 +6,13 @@ network, set or method, finds what still holds and does the rest.
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
 from ghost_ray.config.study_settings import StudyConfig
 from ghost_ray.errors import InputError
-from ghost_ray.files import MANIFEST, folders_in, join, kind_of, remove_tree
+from ghost_ray.files import MANIFEST, folders_in, join, kind_of, read_json, remove_tree
 from ghost_ray.files.manifest import Manifest, read_manifest
 from ghost_ray.jobs.audit.audit_job import AuditManifest
 from ghost_ray.jobs.evaluate import EvaluationManifest, run_plan
@@ -37,6 +38,7 @@ from ghost_ray.store import Store
 M = TypeVar("M", bound=Manifest)
 Pair = tuple[str, str]  # method, unknown set
 EVALUATION = "evaluation"
+_NAME = re.compile(rf"{EVALUATION}(-[1-9][0-9]*)?")
 KEPT = "kept"  # fits and a record of the scores of the knowns, per network
 
 
@@ -130,9 +132,8 @@ class NetworkJobs:
     def _evaluate(self) -> None:
         wanted = self.cells()
         made = self.evaluations()
-        for name in folders_in(self.folder):
-            if name.startswith(EVALUATION) and name not in made:
-                remove_tree(join(self.folder, name))  # of other stores or settings: it would be taken for these
+        # Of other stores, settings or code: replaced by new ones, and what is left of them removed after these.
+        old = [name for name in self._own() if name not in made and self._is_evaluation(name)]
         covered = {cell for cells in made.values() for cell in cells}
         evaluated = {method for method, _ in covered}
         left: dict[str, list[str]] = {}
@@ -144,13 +145,16 @@ class NetworkJobs:
         for method, sets in left.items():
             together.setdefault(tuple(sets), []).append(method)
         for lacking, methods in together.items():
-            config = self._evaluation(list(lacking), methods, join(self.folder, self._free_name()))
+            name = old.pop(0) if old else self._free_name()
+            config = self._evaluation(list(lacking), methods, join(self.folder, name))
             plan = make_plan(config)
             earlier = look_back(config, plan, join(self._config.out, WORK, KEPT, self.name), self.folder)
             again = ", ".join(method for method in earlier.fitted_again() if method in evaluated)
             remark = f"; fitted again: {again}" if again else ""
             say(f"study: {self.name}: evaluate {', '.join(methods)} on {', '.join(lacking)}{remark}")
             run_plan(config, plan, earlier)
+        for name in old:
+            remove_tree(join(self.folder, name))
 
     def cells(self) -> list[Pair]:
         """The methods and sets that the study asks for; of ``all``, the methods that the network allows."""
@@ -164,37 +168,57 @@ class NetworkJobs:
         """The evaluations of these very stores and settings by folder, with the cells of each."""
         config = self._config
         found = {}
-        for name in folders_in(self.folder):
-            made = _manifest(join(self.folder, name), EvaluationManifest) if name.startswith(EVALUATION) else None
+        for name in self._own():
+            made = _manifest(join(self.folder, name), EvaluationManifest)
             if made is None:
                 continue
             settings = {"draws": config.draws, "draw_size": config.draw_size, "seed": config.seed}
-            fit, *sets = _fingerprints(made)
-            prints = dict(zip(made.sets, sets, strict=False))
-            if fit != self._prints[FIT] or prints.get(KNOWN) != self._prints[KNOWN]:
+            prints = _fingerprints(made)
+            if len(prints) != 1 + len(made.sets):
+                continue
+            fit, *others = prints
+            by_set = dict(zip(made.sets, others, strict=True))
+            if fit != self._prints[FIT] or by_set.get(KNOWN) != self._prints[KNOWN]:
                 continue
             if any(made.config.get(option) != value for option, value in settings.items()):
                 continue
             valid = [
-                each for each in made.sets if each != KNOWN and prints[each] == self._prints.get(unknown_role(each))
+                each for each in made.sets if each != KNOWN and by_set[each] == self._prints.get(unknown_role(each))
             ]
             found[name] = [(method, unknown) for unknown in valid for method in made.methods]
         return found
 
     def _evaluation(self, sets: list[str], methods: list[str], out: str) -> EvaluateConfig:
         groups = {name: ",".join(each) for name, each in self._config.groups.items() if set(each) <= set(sets)}
+        roles, extracted = (
+            {KNOWN: KNOWN} | {name: unknown_role(name) for name in sets},
+            to_extract(self._config, self.name),
+        )
         return EvaluateConfig(
             fit=self.places[FIT],
             known=self.places[KNOWN],
             unknown={name: self.places[unknown_role(name)] for name in sets},
             methods=tuple(methods),
             group=groups,
+            images={name: self._data[role].section.data for name, role in roles.items() if role in extracted},
             draws=self._config.draws,
             draw_size=self._config.draw_size,
             seed=self._config.seed,
             out=out,
+            overwrite=True,
             **self._ray,
         )
+
+    def _own(self) -> list[str]:
+        """The folders that are named as evaluations of a study are; other names are the user's."""
+        return [name for name in folders_in(self.folder) if _NAME.fullmatch(name)]
+
+    def _is_evaluation(self, name: str) -> bool:
+        try:
+            content = read_json(join(self.folder, name, MANIFEST))
+        except (OSError, ValueError):
+            return False
+        return isinstance(content, dict) and content.get("format") == "ghost_ray" and content.get("kind") == EVALUATION
 
     def _free_name(self) -> str:
         taken = set(folders_in(self.folder))
@@ -211,13 +235,14 @@ def _is_done(folder: str) -> bool:
 
 
 def _manifest(folder: str, kind: type[M]) -> M | None:
-    """The manifest of a whole result; None where there is none, or a damaged one."""
+    """The manifest of a whole result; None where there is none, a damaged one, or one of other code."""
     if not _is_done(folder):
         return None
     try:
-        return read_manifest(folder, kind, "out", "ghost-ray study")
+        made = read_manifest(folder, kind, "out", "ghost-ray study")
     except InputError:
         return None
+    return made if made.is_of_this_code() else None
 
 
 def _fingerprints(manifest: Manifest) -> list[str | None]:

@@ -26,9 +26,10 @@ from ghost_ray.files.manifest import Manifest, Network, provenance, write_manife
 from ghost_ray.jobs.evaluate import named_methods
 from ghost_ray.jobs.study.collect import Collected, collect, make_study
 from ghost_ray.jobs.study.network_jobs import NetworkJobs
-from ghost_ray.jobs.study.study_plan import WORK, StudyPlan, plan_study, used_data
+from ghost_ray.jobs.study.study_plan import WORK, DataSet, StudyPlan, plan_study, used_data
 from ghost_ray.model import Model
 from ghost_ray.progress import say
+from ghost_ray.registry.locks import hold
 from ghost_ray.report.study import study_page, study_tables
 from ghost_ray.report.study.study_findings import Failed, Study
 
@@ -79,6 +80,11 @@ def run_study(config: StudyConfig) -> StudyResult:
     """`run` without a plan."""
     data = used_data(config)
     _claim(config.out)
+    with hold(join(config.out, WORK), "study"):
+        return _run(config, data)
+
+
+def _run(config: StudyConfig, data: dict[str, DataSet]) -> StudyResult:
     networks = {name: NetworkJobs(config, name, data) for name in config.networks}
     failed: dict[str, str] = {}
     _extract(config, networks, failed)

@@ -61,7 +61,7 @@ const Chart = (() => {
       return [paint(svg("path", { "fill-opacity": 0.25, d: `${through(xs, ys)}${edge}Z` }), series, true)];
     },
     points(series, xs, ys) {
-      const path = xs.map((x, i) => DOT[series.symbol || "circle"](round(x), round(ys[i]))).join("");
+      const path = xs.map((x, i) => (absent(ys[i]) ? "" : DOT[series.symbol || "circle"](round(x), round(ys[i])))).join("");
       const circle = series.symbol !== "x";
       const width = !circle ? 1.5 : xs.length > 400 ? 4 : 6;
       return [paint(svg("path", { d: path, fill: "none", "stroke-width": width, "stroke-linecap": "round", "stroke-opacity": circle ? 0.75 : 1 }), series, false)];

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ghost_ray import published
 from ghost_ray.report.document import Axis, Chart, Grid, Series
 from ghost_ray.report.look import COLOURS
 from ghost_ray.report.numbers import decimal, percent, plural, signed
 from ghost_ray.report.study.glance import AUOSCR
 from ghost_ray.report.study.lookup import GHOST, Cells, network_title, title_of
-from ghost_ray.scorers import is_rival
 
 _MOST_METHODS = len(COLOURS)  # points have no dashes to distinguish them
 
@@ -19,10 +20,10 @@ def study_charts(cells: Cells) -> Grid | None:
     return Grid("study-networks", "Networks side by side", charts) if charts else None
 
 
-def _gain(means: dict[str, float]) -> float | None:
+def _gain(means: dict[str, float], rivals: Iterable[str]) -> float | None:
     """GHOST's mean minus that of the rival with the highest."""
-    rivals = [value for method, value in means.items() if is_rival(method)]
-    return means[GHOST] - max(rivals) if GHOST in means and rivals else None
+    theirs = [means[method] for method in rivals if method in means]
+    return means[GHOST] - max(theirs) if GHOST in means and theirs else None
 
 
 def _means(cells: Cells, network: str) -> dict[str, float]:
@@ -40,7 +41,7 @@ def _paper() -> list[tuple[str, float, float]]:
         for cell in cells:
             by_method.setdefault(cell.method, []).append(cell.value)
         means = {method: sum(values) / len(values) for method, values in by_method.items() if len(values) == len(sets)}
-        gain = _gain(means)
+        gain = _gain(means, means.keys() - {GHOST})
         if gain is not None:
             found.append((published.title(number.network), number.value, gain))
     return found
@@ -49,7 +50,7 @@ def _paper() -> list[tuple[str, float, float]]:
 def _audit_and_gain(cells: Cells) -> Chart | None:
     points = []
     for network in cells.study["networks"]:
-        gain = _gain(_means(cells, network["name"]))
+        gain = _gain(_means(cells, network["name"]), cells.rivals)
         if gain is not None:
             points.append((network_title(network), network["audit"]["rejected_fraction"], gain))
     if not points:

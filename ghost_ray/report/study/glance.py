@@ -131,7 +131,7 @@ def glance_table(cells: Cells) -> Table | None:
         title="Who leads",
         caption="The method with the highest AUOSCR among GHOST and its rivals; GHOST’s AUOSCR minus that of the best "
         f"rival; and whether a paired test over {study['draws']} draws, after Bonferroni’s correction, finds that "
-        "difference significant.",
+        "difference significant, in which case the method is bold.",
         columns=["Network", *map(unknown_title, sets)],
         rows=rows,
     )
@@ -144,7 +144,7 @@ def _cell(duel: Duel | None) -> Cell:
     rival = f"over {title_of(duel.rival)}" if duel.ahead else f"against {title_of(duel.rival)}"
     words = {None: "not tested", True: "more than chance", False: "may be chance"}
     lines = [
-        Cell(leader, duel.lead, best=duel.ahead),
+        Cell(leader, duel.lead, best=bool(duel.proven)),
         Cell(f"{signed(duel.lead, 4)} {rival}"),
         Cell(words[duel.proven]),
     ]

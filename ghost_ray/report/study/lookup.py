@@ -25,6 +25,8 @@ class Cells:
             (m["network"], mean_of(m["group"]), m["method"], m["metric"]): m["value"] for m in study["group_means"]
         }
         self._stds = {(c["network"], c["unknown"], c["method"], c["metric"]): c["std"] for c in study["results"]}
+        # 0.1 wrote no rivals.
+        self.rivals = study.get("rivals", [method for method in study["methods"] if is_rival(method, {})])
         self._places = {place[:3] for place in self._values}
 
     def value(self, network: str, unknown: str, method: str, metric: str) -> float | None:
@@ -58,7 +60,7 @@ class Cells:
         values = {
             method: value
             for method in self.methods([network])
-            if is_rival(method) and (value := self.value(network, unknown, method, metric.field)) is not None
+            if method in self.rivals and (value := self.value(network, unknown, method, metric.field)) is not None
         }
         if not values or metric.better is None:
             return None
@@ -72,15 +74,20 @@ def mean_of(group: str) -> str:
 
 
 def network_title(network: NetworkFindings) -> str:
-    """As the paper writes it where the study calls a network by one of the paper's names, else as the study does."""
-    paper = published.network_named(network["name"])
-    return published.title(paper) if paper else network["name"]
+    """The study's name for a network, as the paper writes it where it is the paper's own."""
+    return published.spelled(network["name"])
 
 
 def unknown_title(name: str) -> str:
-    """As the paper writes it where it has the set, else as the study does."""
-    paper = published.unknown_named(name)
-    return published.title(paper) if paper else name
+    """The study's name for a set, as the paper writes it where it is the paper's own: ``dtd`` is not "Textures"."""
+    return published.spelled(name)
 
 
-__all__ = ["GHOST", "Cells", "mean_of", "network_title", "title_of", "unknown_title"]
+def beside_paper(unknown: str) -> str:
+    """A set's name where the paper's number stands beside: with the paper's name for it, if that is another."""
+    mine, paper = unknown_title(unknown), published.unknown_named(unknown)
+    theirs = mine if paper is None else published.title(paper)
+    return mine if mine == theirs else f"{mine} (the paper's {theirs})"
+
+
+__all__ = ["GHOST", "Cells", "beside_paper", "mean_of", "network_title", "title_of", "unknown_title"]

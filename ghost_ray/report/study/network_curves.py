@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ghost_ray import metrics
-from ghost_ray.files import join
+from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN
 from ghost_ray.metrics import Curve, OpenSetScores
+from ghost_ray.report.discover import part_of
 from ghost_ray.report.document import Axis, Cell, Chart, Grid, Series, Table, Tabs
 from ghost_ray.report.look import COLOURS, Look
 from ghost_ray.report.numbers import decimal, percent, text_cell
-from ghost_ray.report.pictures import KNOWN, read_scored
+from ghost_ray.report.pictures import read_scored
 from ghost_ray.report.study.lookup import GHOST, Cells, network_title, title_of, unknown_title
 from ghost_ray.report.study.study_findings import NetworkFindings
 
@@ -41,7 +42,7 @@ class NetworkScores:
     def evaluation(self, method: str, unknown: str) -> str | None:
         """The folder of the evaluation that a cell is from."""
         name = self._places.get((method, unknown))
-        return None if name is None else join(self._folder, name)
+        return None if name is None else part_of(self._folder, name)
 
     def of(self, method: str, unknown: str) -> OpenSetScores | None:
         """One method on the knowns and one set; None if its scores are not there."""

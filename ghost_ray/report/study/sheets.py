@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from ghost_ray import metrics
 from ghost_ray.metrics import Metric
-from ghost_ray.report.study.lookup import GHOST, Cells, network_title, title_of, unknown_title
+from ghost_ray.report.numbers import plural
+from ghost_ray.report.study.lookup import GHOST, Cells, beside_paper, network_title, title_of, unknown_title
 from ghost_ray.report.study.study_findings import NetworkFindings, Study
+from ghost_ray.significance import rows_drawn
 
 # Of the paper's Table 1.
 _MAIN_METHODS = ("ghost", "msp", "maxlogit", "nnguide")
@@ -74,11 +76,15 @@ def main_metrics() -> list[Metric]:
 
 
 def overall(cells: Cells) -> Sheet:
-    """Table 1: networks side by side with the paper's four methods, or with the study's first four."""
+    """Table 1: networks side by side with the paper's four methods, or with the study's first four.
+
+    A number is bold where it is the best of all methods of the study, so a row whose best is not shown has no bold one.
+    """
     networks = cells.study["networks"]
     names = [network["name"] for network in networks]
     present = cells.methods(names)
-    main = [method for method in _MAIN_METHODS if method in present]
+    # With options, as in nnguide:k=10, it is the same method.
+    main = [method for name in _MAIN_METHODS for method in present if method.partition(":")[0] == name]
     methods = main if len(main) > 1 else present[: len(_MAIN_METHODS)]
     rows: list[tuple[Sequence[str], Sequence[Box]]] = []
     for unknown in cells.rows(names):
@@ -93,7 +99,14 @@ def overall(cells: Cells) -> Sheet:
         legend=main_metrics(),
     )
     legend = ", ".join(metric.title for metric in main_metrics())
-    return Sheet("overall", "Overall results", f"{legend} of {len(networks)} networks.", [panel])
+    caption = f"{legend} of {plural(len(networks), 'network')}."
+    left_out = [title_of(method) for method in present if method not in methods]
+    if left_out:
+        caption += (
+            f" Bold is the best of all {len(present)} methods measured, also of those not shown here: "
+            f"{', '.join(left_out)}. Where one of these is the best, nothing is bold."
+        )
+    return Sheet("overall", "Overall results", caption, [panel])
 
 
 def every_method(cells: Cells) -> Sheet:
@@ -150,10 +163,25 @@ def significance(cells: Cells, metric: Metric) -> Sheet:
             Panel(network_title(network), ["", ""], [title_of(m) for m in methods], rows, block=3, network=name)
         )
     caption = (
-        f"{metric.title} over {study['draws']} draws of {study['draw_size']:,} knowns and unknowns. P-values are of "
-        "two-sided paired t-tests against GHOST, after Bonferroni's correction for the rivals."
+        f"{metric.title} over {_draws(study)}. P-values are of two-sided paired t-tests against GHOST, after "
+        "Bonferroni's correction for the rivals."
     )
     return Sheet(f"significance-{metric.field}", f"Significance of {metric.title}", caption, panels)
+
+
+def _draws(study: Study) -> str:
+    """How much was drawn: of a set that has no more rows than a draw, less than that."""
+    size = study["draw_size"]
+    drawn: dict[str, set[int]] = {}
+    for network in study["networks"]:
+        for name, rows in {"knowns": network["knowns"], **network["unknowns"]}.items():
+            drawn.setdefault(name, set()).add(rows_drawn(rows, size))
+    fewer = [
+        f"{name} {' or '.join(f'{n:,}' for n in sorted(found))}" for name, found in drawn.items() if found != {size}
+    ]
+    return f"{study['draws']} draws of " + (
+        f"{size:,} knowns and unknowns" if not fewer else f"at most {size:,} knowns and unknowns ({', '.join(fewer)})"
+    )
 
 
 def pooled(study: Study) -> Sheet:
@@ -188,7 +216,7 @@ def beside(study: Study) -> Sheet:
     for line in study["published"]:
         digits = 4 if line["unknown"] is None else 3
         boxes = [
-            [Text(NOTHING if line["unknown"] is None else unknown_title(line["unknown"]))],
+            [Text(NOTHING if line["unknown"] is None else beside_paper(line["unknown"]))],
             [Text(NOTHING if line["method"] is None else title_of(line["method"]))],
             [Text(names[line["metric"]])],
             [Text(decimal(line["here"], digits))],
@@ -244,11 +272,11 @@ def _panel(
 def _marked(
     cells: Cells, network: str, unknown: str, methods: Sequence[str], shown: Sequence[Metric]
 ) -> list[list[Text]]:
-    """One box per method; values that look the same as the best are all bold, as in the paper."""
+    """One box per method; values that look the same as the best of all methods are bold, as in the paper."""
     boxes: list[list[Text]] = [[] for _ in methods]
     for metric in shown:
         values = [cells.value(network, unknown, method, metric.field) for method in methods]
-        best = metric.best(values)
+        best = metric.best([cells.value(network, unknown, each, metric.field) for each in cells.methods([network])])
         for box, value in zip(boxes, values, strict=True):
             text = decimal(value)
             bold = best is not None and text == decimal(best)

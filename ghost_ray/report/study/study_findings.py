@@ -96,6 +96,7 @@ class Study(TypedDict):
 
     reference: str
     methods: list[str]
+    rivals: list[str]  # of these, those compared with GHOST, as metrics.json has it
     unknowns: list[str]
     groups: dict[str, list[str]]
     draws: int

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import MANIFEST, join, read_sealed, remove_tree, write_bytes
-from ghost_ray.report.discover import Result
+from ghost_ray.report.discover import Result, part_of
 from ghost_ray.report.document import Block, Cell, Document, Found, Number, Section, Table
 from ghost_ray.report.numbers import decimal, decimal_cell, number, percent, whole
 from ghost_ray.report.page import render_page
@@ -80,7 +80,7 @@ def _study_section(cells: Cells) -> Section:
 
 
 def _network_section(folder: str, cells: Cells, network: NetworkFindings, identity: str) -> Section:
-    place = join(folder, network["name"])
+    place = part_of(folder, network["name"])
     scores = NetworkScores(place, network)
     blocks: list[Block] = [*network_blocks(cells, network, scores, identity), *_tables(cells.study, network["name"])]
     method = GHOST if GHOST in cells.methods([network["name"]]) else cells.methods([network["name"]])[0]
@@ -128,7 +128,7 @@ def _cost_table(place: str, network: NetworkFindings, identity: str) -> Table | 
     found: dict[str, Mapping[str, object]] = {}
     for name, pairs in network["evaluations"].items():
         try:
-            spent = read_sealed(join(place, name, MANIFEST)).get("costs") or {}
+            spent = read_sealed(join(part_of(place, name), MANIFEST)).get("costs") or {}
         except (OSError, ValueError, AttributeError):
             continue
         found = {method: spent[method] for method, _ in pairs if isinstance(spent.get(method), dict)} | found

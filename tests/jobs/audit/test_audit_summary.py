@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ghost_ray
 from ghost_ray.jobs.audit.audit_summary import Distribution
 from ghost_ray.jobs.audit.class_tests import RangeTests
 from ghost_ray.jobs.audit.partial import Partial
@@ -52,25 +53,26 @@ def test_quantiles_are_right_to_a_hundredth(rng: np.random.Generator) -> None:
         (0.0, "fewer than Swin-T (0.56 %)"),
         (0.01, "between Swin-T (0.56 %) and MAE-H (2.79 %)"),
         (0.03, "between MAE-H (2.79 %) and ConvNeXtV2-H (3.13 %)"),
-        (0.05, "between ConvNeXtV2-H (3.13 %) and DenseNet-121 (8.27 %), on which GHOST did worst"),
+        (0.05, "between ConvNeXtV2-H (3.13 %) and DenseNet-121 (8.27 %) in the paper; GHOST did worst on the latter"),
         (0.5, "more than DenseNet-121 (8.27 %)"),
     ],
 )
 def test_the_verdict_places_a_rate_among_the_papers(rate: float, words: str) -> None:
-    text = verdict(rate, 1000, 0.05, "all", 1300.0)
+    n, tests = np.full(10, 1300), np.full(10, 100)
+    text = verdict(rate, 0.05, "all", n, tests, 0.97)
     assert text.startswith(f"{100 * rate:.2f} % of 1,000 tests reject normality")
     assert words in text
-    assert "large deviations" not in text
-    few = verdict(rate, 1000, 0.05, "class", 40.0)
-    assert ("with 40 samples per class only large deviations can be detected" in few) == (rate < 0.05)
+    assert "a median W of 0.970 at 1,300 samples per class" in text
+    assert "decided by an evaluation on your own unknowns" in text
+    assert "adopt" not in text
     assert "α = 0.05" not in text.split(":")[1]
-    assert "the paper’s rates are those at α = 0.05" in verdict(rate, 1000, 0.01, "all", 1300.0)
+    assert "the paper’s rates are those at α = 0.05" in verdict(rate, 0.01, "all", n, tests, 0.97)
 
 
 @settings(max_examples=200)
 @given(st.floats(0, 1) | st.sampled_from([*PAPER_RATES.values()]) | st.integers(0, 3000).map(lambda n: n / 30000))
 def test_the_verdicts_comparison_agrees_with_the_rates_it_shows(rate: float) -> None:
-    text = verdict(rate, 30000, 0.05, "all", 1300.0)
+    text = verdict(rate, 0.05, "all", np.full(30, 1300), np.full(30, 1000), 0.97)
     shown = [float(number) for number in re.findall(r"([\d.e-]+) %", text)]
     mine, *others = shown
     if "as many as" in text:
@@ -80,7 +82,34 @@ def test_the_verdicts_comparison_agrees_with_the_rates_it_shows(rate: float) -> 
         assert others[0] < 100 * rate < others[1]
     else:
         assert ("more than" in text, "fewer than" in text) == (mine > others[0], mine < others[0])
-    assert ("may be adopted" in text) == (100 * rate < 100 * 0.0313 + 0.005)
+    assert "adopt" not in text
+
+
+@pytest.mark.parametrize(
+    ("n", "classes", "dimensions", "family", "too_few"),
+    [
+        (12, 52, 1280, "all", True),  # the smallest p of Shapiro–Wilk at n = 12 is 1.2e-6, Holm asks for 7.5e-7
+        (13, 52, 1280, "all", False),
+        (12, 52, 1280, "class", False),
+        (5, 10, 1000, "class", True),
+        (3, 52, 1280, "all", False),  # where p is exact, and may be 0
+    ],
+)
+def test_tests_that_could_not_reject_say_that_there_are_too_few_rows(
+    n: int, classes: int, dimensions: int, family: str, too_few: bool
+) -> None:
+    text = verdict(0.0, 0.05, family, np.full(classes, n), np.full(classes, dimensions), 0.54)
+    assert ("too few rows to tell how normal they are" in text) == too_few
+    assert ("Swin-T" in text) != too_few, "nothing is compared that could not be seen"
+
+
+def test_an_audit_of_six_rows_a_class_says_so() -> None:
+    rng = np.random.default_rng(0)
+    label = np.repeat(np.arange(4), 6)
+    features = rng.pareto(0.5, (24, 1000))  # as far from normal as can be
+    logits = np.eye(4)[label]
+    found = ghost_ray.audit(features, label, logits)
+    assert "too few rows" in found.verdict
 
 
 def test_a_small_share_is_not_shown_as_none() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from support.stores import Toy, write_store
 
-from ghost_ray.jobs.extract.accuracy import Counted, accuracy_notes
-from ghost_ray.jobs.extract.extract_job import _summary
+from ghost_ray.checks import LabelCounts
+from ghost_ray.jobs.extract.accuracy import accuracy_notes
 
 LABEL = np.repeat(np.arange(1000), 50)
 
@@ -35,16 +32,16 @@ def predictions(accuracy: float) -> np.ndarray:
     ],
 )
 def test_the_difference_is_said(name: str, accuracy: float, said: str, warned: bool) -> None:
-    (note,) = accuracy_notes(name, 50_000, Counted.of(LABEL, predictions(accuracy), 1000))
+    (note,) = accuracy_notes(name, 50_000, LabelCounts.of(LABEL, predictions(accuracy)), 1000)
     assert said in note
     assert ("check the weights" in note) == warned
 
 
 def test_failed_images_leave_it_the_validation_set() -> None:
     kept = np.arange(50_000) % 1000 != 7
-    counted = Counted.of(LABEL[kept], predictions(0.8)[kept], 1000)
-    assert accuracy_notes("swin-t", 50_000, counted)
-    assert not accuracy_notes("swin-t", int(kept.sum()), counted)
+    counted = LabelCounts.of(LABEL[kept], predictions(0.8)[kept])
+    assert accuracy_notes("swin-t", 50_000, counted, 1000)
+    assert not accuracy_notes("swin-t", int(kept.sum()), counted, 1000)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +54,4 @@ def test_failed_images_leave_it_the_validation_set() -> None:
     ],
 )
 def test_other_data_and_networks_say_nothing(name: str, label: np.ndarray) -> None:
-    assert accuracy_notes(name, 50_000, Counted.of(label, label, 1000)) == []
-
-
-def test_the_result_of_an_extraction_carries_the_note(tmp_path: Path, rng: np.random.Generator) -> None:
-    toy = Toy.make(rng, classes=1000, dimensions=2)
-    embedding = np.zeros((50_000, 2), np.float32)
-    store = write_store(
-        tmp_path / "s", embedding, LABEL, toy, network={"name": "densenet-121"}, pred=predictions(0.74434)
-    )
-    assert "published for densenet-121: 74.43 %, +0.00 points" in _summary(store)["notes"][0]
+    assert accuracy_notes(name, 50_000, LabelCounts.of(label, label), 1000) == []

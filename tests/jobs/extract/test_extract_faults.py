@@ -274,7 +274,7 @@ class TestObjectStore:
         assert remote.requests > before + len(uploaded)
         check(place, uploaded, expected)
         rows = {f"rows/{file.name}" for file in Store.open(place).files}
-        whole = {"manifest.json", "head.safetensors", "failures.parquet", *rows}
+        whole = {"manifest.json", "head.safetensors", "failures.parquet", "row_groups.safetensors", *rows}
         there = remote.filesystem().get_file_info(fs.FileSelector(f"{remote.bucket}/deep", recursive=True))
         assert {f"s3://{info.path}" for info in there if info.is_file} == {f"{place}/{name}" for name in whole}
         fault.ended(CONTINUES)

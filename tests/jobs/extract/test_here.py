@@ -15,8 +15,9 @@ from test_extract import make, rows_of
 from ghost_ray.cluster import ray_session
 from ghost_ray.config import RayJobConfig
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import run
+from ghost_ray.jobs.extract import accuracy, run
 from ghost_ray.jobs.extract.here import may_run_here
+from ghost_ray.store import INDEX
 
 
 @pytest.fixture
@@ -30,8 +31,21 @@ def test_the_same_bytes_as_on_ray(data: Path, tmp_path: Path) -> None:
     with ray_session(RayJobConfig(num_cpus=2)):
         assert not may_run_here(make(tmp_path / "ray", data))
         run(make(tmp_path / "ray", data))
-    for name in ("head.safetensors", *(f"rows/{file.name}" for file in (tmp_path / "ray" / "rows").iterdir())):
+    for name in ("head.safetensors", INDEX, *(f"rows/{file.name}" for file in (tmp_path / "ray" / "rows").iterdir())):
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes(), name
+
+
+def test_the_result_carries_the_accuracy_and_what_is_said_about_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = run(make(tmp_path / "store", data))
+    right = [label == pred for label, pred, _ in rows_of(tmp_path / "store").values()]
+    assert before["accuracy"] == sum(right) / len(right)
+    monkeypatch.setattr(accuracy, "_IMAGES", len(right))
+    monkeypatch.setattr(accuracy, "_CLASSES", before["classes"])
+    monkeypatch.setattr(accuracy, "published_accuracy", lambda name: 0.5)
+    (note, *_) = run(make(tmp_path / "again", data))["notes"]
+    assert note.startswith(f"accuracy {100 * before['accuracy']:.2f} % on what looks like")
 
 
 def test_what_asks_for_a_ray(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,8 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, arrays: Arrays, 
     importing(tmp_path / "npy", npy(tmp_path / "npy", arrays))
     importing(tmp_path / "other", WRITERS[kind](tmp_path / "other", arrays))
     assert row_bytes(tmp_path / "other" / "store") == row_bytes(tmp_path / "npy" / "store")
-    assert sorted(p.name for p in (tmp_path / "other" / "store").iterdir()) == ["manifest.json", "rows"]
+    files = sorted(p.name for p in (tmp_path / "other" / "store").iterdir())
+    assert files == ["manifest.json", "row_groups.safetensors", "rows"]
 
 
 def test_the_rows_lie_sorted_by_class_in_the_order_of_the_arrays(tmp_path: Path, arrays: Arrays) -> None:

@@ -124,7 +124,7 @@ def test_a_gate_keeps_the_current_version_and_asks_again_without_new_work(world:
         run(strict)
     listed = looking.list_versions(RegistryConfig(root=root))["versions"]
     assert listed[0]["refused_by"] == ["max_rejected_fraction"]
-    assert [a["outcome"] for a in registry.last_attempts(root, 2, running=False)] == ["refused", "refused"]
+    assert [a["outcome"] for a in registry.last_attempts(root, 2, running=None)] == ["refused", "refused"]
     result = run(same_world(world, refitted, audit={"alpha": 0.2}))
     assert (result["outcome"], result["version"]) == ("promoted", refused)
     assert (world / "registry" / "versions" / refused / "manifest.json").stat().st_mtime_ns == made
@@ -140,7 +140,7 @@ def test_two_at_once_one_works_and_the_other_leaves(
     with registry.hold(root, "refit", job="the-first"), pytest.raises(registry.Busy, match="job the-first"):
         run(config)
     assert registry.current(root) == before
-    assert registry.last_attempts(root, 1, running=False)[0]["outcome"] == "busy"
+    assert registry.last_attempts(root, 1, running=None)[0]["outcome"] == "busy"
     assert registry.Busy("").exit_code == 1
 
 

@@ -48,6 +48,11 @@ def test_gates() -> None:
     assert refused({"auoscr": {}}) == []
     assert refused({"classes_without_gaussian": 2}, old=None) == ["max_classes_without_gaussian"]
     assert refused({"threshold_problem": "cannot be kept"}, old=None) == ["accept_known"]
+    floors = GatesSection(min_accuracy=0.9, min_auoscr=0.75)
+    assert refused({"auoscr": {"a": 0.75}}, old=None, limits=floors) == []
+    assert refused({"accuracy": 0.8999, "auoscr": {}}, old=None, limits=floors) == ["min_accuracy"]
+    assert refused({"accuracy": None, "auoscr": {}}, old=None, limits=floors) == ["min_accuracy"]
+    assert refused({}, old=None, limits=floors) == ["min_auoscr"], "on b"
     off = GatesSection.model_validate(dict.fromkeys(GatesSection.model_fields))
     assert evaluate_gates(off, {**SUMMARY, "rejected_fraction": None}, SUMMARY) == []
 

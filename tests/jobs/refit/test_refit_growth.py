@@ -26,10 +26,9 @@ def test_data_that_did_not_only_grow_is_no_base(tmp_path: Path, change: str) -> 
         data=[plan.data],
         rows=0,
         class_names=plan.class_names,
-        files=[],
         layout="clustered",
     )
-    finish_store(config.out, made)
+    finish_store(config.out, made, [])
 
     def is_base() -> bool:
         now = make_plan(config)

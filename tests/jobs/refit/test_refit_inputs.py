@@ -85,7 +85,7 @@ def test_inputs_that_are_not_there_are_named(tmp_path: Path, changes: dict[str, 
         run(config_of(tmp_path, **changes))
     assert caught.value.field == field
     assert registry.current(str(tmp_path / "registry")) is None
-    assert registry.last_attempts(str(tmp_path / "registry"), 1, running=False)[0]["outcome"] == "failed"
+    assert registry.last_attempts(str(tmp_path / "registry"), 1, running=None)[0]["outcome"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,8 @@ def test_inputs_that_are_not_there_are_named(tmp_path: Path, changes: dict[str, 
         ("unknown: {'a/b': {data: x}}", "unknown"),
         ("evaluate: {methods: [msp]}", "must include ghost"),
         ("known: null", "need labelled test images"),
+        ("unknown: {}\ngates: {min_auoscr: 0.5}", "`min_auoscr` needs images under `unknown`"),
+        ("keep_weights: true\nnetwork: {model: resnet18}", "`keep_weights` needs a file under `weights`"),
         ("registery: x", "registry"),
     ],
 )

@@ -12,6 +12,7 @@ from support.refits import files_below, same_world
 
 import ghost_ray
 from ghost_ray import registry
+from ghost_ray.cli import main
 from ghost_ray.config.refit_settings import RefitConfig, RollbackConfig, StatusConfig, VerifyConfig
 from ghost_ray.errors import GateFailed, JobFailed
 from ghost_ray.jobs.refit import inputs, run
@@ -42,6 +43,47 @@ def test_a_damaged_version_is_healed_from_its_stores(world: Path, refitted: Path
     assert ghost_ray.load(root).version == healed["version"]
     assert run(same_world(world, refitted))["outcome"] == "up to date"
     fault.ended("it is made again from its stores and promoted")
+
+
+@pytest.mark.fault("registry", "the current version is damaged and `rollback` leaves it")
+def test_a_damaged_version_that_was_rolled_back_is_made_again(
+    world: Path, refitted: Path, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    root = str(world / "registry")
+
+    def ends(*command: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([*command])
+        return int(stop.value.code or 0), capsys.readouterr().out
+
+    first = registry.current(root)
+    assert first is not None
+    settings = same_world(world, refitted, audit={"alpha": 0.014})
+    second = run(settings)["version"]
+    spoil(world, second)
+    assert ends("status", root, "--check")[0] == 1
+    assert ends("registry", "rollback", root)[0] == 0
+    assert ghost_ray.load(root).version == first.version
+    again = run(settings)
+    assert (again["outcome"], again["version"][5:]) == ("promoted", second[5:])
+    assert again["version"] != second
+    assert ends("status", root, "--check")[0] == 0
+    # One that was rolled back while it was intact stays back, whatever happens to it, until a person asks for it.
+    assert ends("registry", "rollback", root)[0] == 0
+    spoil(world, again["version"])
+    assert run(settings)["outcome"] == "held"
+    assert ends("registry", "promote", root, again["version"])[0] == 1
+    third = run(settings)
+    assert (third["outcome"], third["version"][5:]) == ("promoted", second[5:])
+    assert run(settings)["outcome"] == "up to date"
+    fault.ended("the next refit makes it again and promotes it; one that was already held, once a person promotes it")
+
+
+def spoil(world: Path, version: str | None) -> None:
+    file = world / "registry" / "versions" / str(version) / "model" / "gaussians.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
 
 
 @pytest.mark.fault("registry", "a store that a refit would reuse is damaged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from support.studies import settings, stores_of, write_network
 from ghost_ray import metrics, report
 from ghost_ray.config import EvaluateConfig, ReportConfig
 from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.files.manifest import RESULT_VERSIONS
 from ghost_ray.jobs import evaluate
 from ghost_ray.jobs.study import run
+from ghost_ray.registry.locks import Busy, hold
 
 TESTED = ("auroc", "auoscr", "fpr95")
 
@@ -174,6 +177,86 @@ def test_a_store_that_changed_is_evaluated_again(
     assert [folder.name for folder in (tmp_path / "study" / "alpha").glob("evaluation*")] == ["evaluation"]
 
 
+@pytest.mark.parametrize(("kind", "stage"), [("model", "fit"), ("audit", "audit"), ("evaluation", "evaluate")])
+def test_results_of_older_code_are_made_again_and_no_others(
+    world: Path,
+    tmp_path: Path,
+    kind: str,
+    stage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(world / "study", tmp_path / "study")
+    config = settings(
+        world, {name: stores_of(world / name) for name in ("alpha", "mae-h")}, out=str(tmp_path / "study")
+    )
+    run(config)
+    assert _jobs(capsys.readouterr().err) == []
+    monkeypatch.setitem(RESULT_VERSIONS, kind, 2)
+    run(config)
+    assert [job.split()[1] for job in _jobs(capsys.readouterr().err)] == [stage, stage]
+    run(config)
+    assert _jobs(capsys.readouterr().err) == []
+    monkeypatch.setitem(RESULT_VERSIONS, kind, 1)
+    run(config)
+    assert [job.split()[1] for job in _jobs(capsys.readouterr().err)] == [stage, stage], "the next release's too"
+
+
+def test_nothing_is_removed_before_its_replacement_is_there(world: Path, tmp_path: Path) -> None:
+    write_network(tmp_path / "alpha", "alpha", 0)
+    one = {"alpha": stores_of(tmp_path / "alpha")}
+    run(settings(tmp_path, one))
+    run(settings(tmp_path, one, methods=["ghost", "msp", "maxlogit", "energy"]))
+    folder = tmp_path / "study" / "alpha"
+    shutil.copytree(folder / "evaluation", folder / "evaluation-backup")
+    (folder / "evaluation-notes").mkdir()
+    (folder / "evaluation-notes" / "thesis.tex").write_text("mine")
+    (folder / "evaluation-3").mkdir()
+    (folder / "evaluation-3" / "notes.txt").write_text("mine too")
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    shutil.move(tmp_path / "alpha" / "near" / "rows", tmp_path / "rows")  # so that the next evaluation fails
+    with pytest.raises(GateFailed, match="alpha"):
+        run(settings(tmp_path, one, draws=6))
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    shutil.move(tmp_path / "rows", tmp_path / "alpha" / "near" / "rows")
+    run(settings(tmp_path, one, draws=6))
+    assert {found.name for found in folder.glob("evaluation*")} == {
+        "evaluation",
+        "evaluation-backup",
+        "evaluation-notes",
+        "evaluation-3",
+    }
+    kept = {
+        file: content
+        for file, content in before.items()
+        if file.parts[len(folder.parts)][11:] in ("backup", "notes", "3")
+    }
+    assert len(kept) > 5
+    assert all(file.read_bytes() == content for file, content in kept.items())
+    made = json.loads((folder / "evaluation" / "manifest.json").read_text())
+    assert made["config"]["draws"] == 6
+
+
+def test_an_evaluation_whose_manifest_names_too_few_stores_is_made_again(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(world / "study", tmp_path / "study")
+    place = tmp_path / "study" / "alpha" / "evaluation" / "manifest.json"
+    made = json.loads(place.read_text())
+    del made["seal"]
+    place.write_text(json.dumps({**made, "data": made["data"][:2]}))
+    run(settings(world, {name: stores_of(world / name) for name in ("alpha", "mae-h")}, out=str(tmp_path / "study")))
+    assert _jobs(capsys.readouterr().err) == ["alpha: evaluate ghost, msp, maxlogit on near, far"]
+
+
+def test_two_studies_on_one_folder_do_not_run_at_once(world: Path, tmp_path: Path) -> None:
+    config = settings(world, {"alpha": stores_of(world / "alpha")}, out=str(tmp_path / "study"))
+    run(config)
+    with hold(str(tmp_path / "study" / ".work"), "study"), pytest.raises(Busy, match="another study works on"):
+        run(config)
+    run(config)
+
+
 def test_a_network_that_fails_is_reported_and_the_others_finish(world: Path, tmp_path: Path) -> None:
     broken = stores_of(world / "gamma")
     broken["stores"]["known"] = str(world / "alpha" / "known")
@@ -237,6 +320,19 @@ def test_a_study_without_ghost_of_one_network_and_set_is_shown_too(world: Path, 
     (out / "results.json").write_text("{}")
     with pytest.raises(InputError, match="does not hold a study"):
         report.run(ReportConfig(folders=(str(out),), plots=False))
+
+
+def test_a_study_is_shown_wherever_it_stands_among_the_folders(world: Path, tmp_path: Path) -> None:
+    _evaluated_alone(world, tmp_path / "alone", "gamma", ("ghost", "msp"), ("near",))
+    folders = [str(tmp_path / "alone"), str(world / "study")]
+    for order in (folders, folders[::-1]):
+        shown = report.run(ReportConfig(folders=tuple(order), out=str(tmp_path / "page.html"), plots=False))
+        assert {section["kind"] for section in shown["sections"]} == {"study", "network", "evaluation"}
+        assert len(shown["verdict"]) == 2
+    shutil.copytree(world / "study", tmp_path / "second")
+    both = (str(world / "study"), str(tmp_path / "second"))
+    with pytest.raises(InputError, match="several studies"):
+        report.run(ReportConfig(folders=both, out=str(tmp_path / "page.html"), plots=False))
 
 
 def test_every_method_that_a_network_allows_is_taken_for_all(world: Path, tmp_path: Path) -> None:

@@ -108,6 +108,54 @@ def test_names_of_any_kind_are_escaped() -> None:
                 assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) <= 2
 
 
+def test_bold_counts_methods_that_are_not_shown() -> None:
+    study = of_the_paper("table-5", BOTH)
+    for cell in study["results"]:
+        if cell["method"] == "energy":  # beats everything on one network
+            best = cell["network"] == "mae-h"
+            cell["value"] = float(best) if cell["metric"] != "fpr95" else float(not best)
+        if cell["method"] == "nnguide":
+            cell["method"] = "nnguide:k=10"
+    study["methods"] = ["nnguide:k=10" if method == "nnguide" else method for method in study["methods"]]
+    made = files_of(study)
+    (found,) = latex.tabulars(made["overall.tex"])
+    assert len([cell for cell in found.rows[2] if "NNGuide" in cell]) == 2
+    for row in _cells(found, 3):
+        shown = len(row[1:]) // 2
+        assert not any("*" in cell for cell in row[1 : 1 + shown]), "Energy is better, and not shown"
+        assert any("*" in cell for cell in row[1 + shown :])
+    for text in (made["overall.tex"], made["overall.md"]):
+        assert "also of those not shown here" in text
+        assert "Energy" in text
+    assert "not shown here" not in files_of(of_the_paper("table-1", BOTH))["overall.md"]
+
+
+def test_a_users_name_of_a_set_stays_and_the_papers_stands_beside_its_number() -> None:
+    study = of_the_paper("table-5", ("mae-h",))
+    study["unknowns"] = ["dtd" if name == "ninco" else name for name in study["unknowns"]]
+    study["networks"][0]["unknowns"] = dict.fromkeys(study["unknowns"], 5000)
+    for cell in study["results"]:
+        cell["unknown"] = "dtd" if cell["unknown"] == "ninco" else cell["unknown"]
+    line = {"network": "mae-h", "unknown": "dtd", "method": "ghost", "metric": "auroc", "here": 0.9, "paper": 0.9}
+    study["published"] = [{**line, "difference": 0.0, "rounding": 0.005, "source": "Table 5", "caveats": []}]  # type: ignore[typeddict-item]
+    made = files_of(study)
+    assert "| dtd |" in made["overall.md"]
+    assert "21K-P Easy" in made["overall.md"]
+    assert "Textures" not in "".join(text for name, text in made.items() if not name.startswith("published"))
+    assert "dtd (the paper's Textures)" in made["published.md"]
+
+
+def test_the_caption_of_the_tests_says_how_much_was_drawn() -> None:
+    study = of_the_paper("table-1", ("mae-h",))
+    test = {"network": "mae-h", "unknown": "ninco", "method": "msp", "reference": "ghost", "metric": "auroc"}
+    values = {"mean": 0.7, "reference_mean": 0.8, "difference": -0.1, "t": -3.0, "p": 0.01, "p_bonferroni": 0.03}
+    study["tests"] = [{**test, **values, "significant": True, "note": ""}]  # type: ignore[typeddict-item]
+    assert "over 10 draws of 1,000 knowns and unknowns." in files_of(study)["significance-auroc.md"]
+    study["networks"][0]["unknowns"]["ninco"] = 600
+    caption = files_of(study)["significance-auroc.md"]
+    assert "over 10 draws of at most 1,000 knowns and unknowns (ninco 300)." in caption
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from ghost_ray.jobs.importing.readers.array_file import ArrayFile, Entry, reads
 from ghost_ray.jobs.importing.workspace import Workspace
 
 _COPY_BYTES = 8 << 20
+_MAX_HEADER_BYTES = 64 << 10  # NumPy itself takes no more than 10,000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip member: signature, …, lengths of its name and extra field
 
 
@@ -43,11 +46,13 @@ def _open_npz(uri: str, workspace: Workspace) -> ArrayFile:
             if member.compress_type == zipfile.ZIP_STORED:
                 entries.append(_entry(name, header, path, _start_of(member, path), workspace))
             else:
-                entries.append(_packed_entry(name, header, path, member.filename, workspace))
+                entries.append(_packed_entry(name, header, path, member, workspace))
     return ArrayFile("npz", entries)
 
 
-def _header(handle: IO[bytes]) -> _Header:
+def _header(member: IO[bytes]) -> _Header:
+    # NumPy reads as many bytes as the header says it has, and only then says that they are too many.
+    handle = io.BytesIO(member.read(_MAX_HEADER_BYTES))
     version = np.lib.format.read_magic(handle)
     if version == (1, 0):
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
@@ -67,14 +72,21 @@ def _entry(name: str, header: _Header, path: str, start: int, workspace: Workspa
     return Entry(name, header.shape, str(header.dtype), load)
 
 
-def _packed_entry(name: str, header: _Header, path: str, member: str, workspace: Workspace) -> Entry:
+def _packed_entry(name: str, header: _Header, path: str, member: zipfile.ZipInfo, workspace: Workspace) -> Entry:
+    needed = math.prod(header.shape) * header.dtype.itemsize
+
     def blocks() -> Iterator[bytes]:
+        """What the header describes, and nothing after it."""
+        left = needed
         with zipfile.ZipFile(path) as archive, archive.open(member) as handle:
             handle.read(header.bytes)
-            while block := handle.read(_COPY_BYTES):
+            while left > 0 and (block := handle.read(min(left, _COPY_BYTES))):
+                left -= len(block)
                 yield block
 
     def load() -> np.ndarray:
+        if header.bytes + needed > member.file_size:
+            raise ValueError(f"is truncated: {name} has {member.file_size:,} bytes, its header says {needed:,}")
         copy = workspace.spool_bytes(blocks())
         return workspace.map(copy, header.dtype, header.shape, fortran=header.fortran)
 

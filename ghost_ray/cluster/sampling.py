@@ -1,28 +1,48 @@
-"""A sample of a store for checks: all labels, and some rows from a few of its row groups."""
+"""A sample of a store for checks: all labels and predictions as counts, and some rows from a few of its row groups."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ghost_ray.checks.sets import LookedAt, sample_places, sample_size
+from ghost_ray.checks import LabelCounts, LookedAt, sample_places, sample_size
+from ghost_ray.cluster.tasks import map_merge
 from ghost_ray.rows import Rows
-from ghost_ray.store.pieces import Piece
-from ghost_ray.store.reader import Store
+from ghost_ray.store import Piece, Store
 
 _GROUPS = 4
+_FILES = 4  # whose labels one task counts
+
+
+def count_labels(store: Store) -> LabelCounts:
+    """Count the labels and predictions of a store in tasks; needs a connected Ray, or ``workers``."""
+    files = store.pieces(1 << 62)
+    lots = [files[start : start + _FILES] for start in range(0, len(files), _FILES)]
+    nothing = np.empty(0, np.int64)
+    return map_merge(_count, lots, LabelCounts.joined, store) if lots else LabelCounts.of(nothing, nothing)
+
+
+def _count(pieces: list[Piece], store: Store) -> LabelCounts:
+    tables = (store.read_small(piece, "label", "pred") for piece in pieces)
+    return LabelCounts.joined(
+        [LabelCounts.of(*(table.column(name).to_numpy() for name in ("label", "pred"))) for table in tables]
+    )
 
 
 def look_at(store: Store) -> LookedAt:
-    """The sample of a store for checks; reads a few megabytes, always the same ones. Rows with a NaN are left out."""
-    label, pred = store.read_labels()
+    """The sample of a store for checks; reads a few megabytes beside the labels, always the same ones.
+
+    Rows with a NaN are left out. Needs a connected Ray, or ``workers``.
+    """
+    counted = count_labels(store)
     head = store.head()
     groups = some_groups(store, _GROUPS)
     width = store.dimensions + (store.classes if head is None else 0)
     share = -(-sample_size(width) // max(1, len(groups)))
     parts = [part for group in groups for part in _some_rows(store, group, share)]
-    sample = _joined(parts) if parts else Rows(label, pred, np.empty((0, store.dimensions), np.float32))
+    nothing = np.empty(0, np.int32)
+    sample = _joined(parts) if parts else Rows(nothing, nothing, np.empty((0, store.dimensions), np.float32))
     sample = sample.take(sample.finite)
-    return LookedAt(label, pred, sample, store.classes, store.manifest.class_names, head)
+    return LookedAt(counted, sample, store.classes, store.manifest.class_names, head)
 
 
 def _joined(parts: list[Rows]) -> Rows:
