@@ -217,7 +217,9 @@ class AuditConfig(OutputConfig, StoreReadingConfig):
 class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
     """Settings of ``score``; those of the network and its devices are only for images."""
 
-    gaussians: Annotated[str, Positional(), Metavar("MODEL"), Place(shared=False)] = Field(description="Model made by `fit`.")
+    gaussians: Annotated[str, Positional(), Metavar("MODEL"), Place(shared=False)] = Field(
+        description="Model made by `fit`."
+    )
     store: Annotated[str | None, Metavar("STORE"), Place()] = Field(None, description="Score the rows of this store.")
     data: Annotated[str | None, Metavar("URI"), Place()] = Field(None, description="Score these images.")
     network: Annotated[str | None, Metavar("NAME")] = Field(

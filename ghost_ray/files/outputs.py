@@ -32,6 +32,7 @@ from ghost_ray.files.paths import (
     resolve,
     sync,
 )
+from ghost_ray.progress import say
 
 _RENAME_EXCHANGE = 2
 _COPIES = 16  # of files within an object store at a time: a copy is a request, and nothing passes through here
@@ -139,6 +140,9 @@ class OutputFolder:
             difference = self._differs(made)
             self.finished = not difference
             problem += f" and was made differently: {difference}"
+            if self.finished:
+                when = one_line(made.get("created"), 40)
+                say(f"{redact(self.uri)} is done already: the same settings and inputs made it at {when}")
         if not self.finished:
             raise InputError(self.field, self.uri, problem, f"add `overwrite=True` to replace it whole, or {new}")
 
