@@ -153,9 +153,12 @@ def _orders(classes: int, names: Sequence[str] | None) -> Iterator[tuple[Ints, s
             yield place, words
 
 
+_DIGITS = re.compile(r"(\d{1,18})")  # Python makes no number of thousands of digits
+
+
 def in_numeric_order(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts "class 2" before "class 10"."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name)]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(_DIGITS, name)]
 
 
 def _matched(known: LabelCounts, classes: int) -> Ints | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
@@ -44,6 +44,27 @@ def print_notes(notes: list[str], console: Console) -> None:
         console.print(f"Note: {plain(note)}")
 
 
+def print_numbers(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]], console: Console) -> None:
+    """A table of numbers, which are never cut: where it is too wide it is split, and names take several lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    lengths = [Text.from_markup(cell).cell_len for cells in rows.values() for cell in cells]
+    # A heading breaks between its words, a number does not.
+    wide = max([*lengths, *(len(word) for column in columns for word in column.split())], default=1)
+    first = min(max(map(len, (corner, *rows))), max(console.width - wide - 7, 1))
+    step = max(1, (console.width - first - 4) // (wide + 3))
+    for start in range(0, len(columns), step):
+        part = slice(start, start + step)
+        table = Table()
+        table.add_column(corner, overflow="fold", max_width=first)
+        for column in columns[part]:
+            table.add_column(plain(column), justify="right", min_width=wide)
+        for name, cells in rows.items():
+            table.add_row(plain(name), *cells[part])
+        console.print(table)
+
+
 def percent(value: float | None) -> str:
     """0.0279 → 2.79 %."""
     return "–" if value is None else f"{100 * value:.2f} %"
@@ -72,8 +93,6 @@ def _import(result: ImportResult, console: Console) -> None:
 
 @renders("evaluate")
 def _evaluate(result: EvaluateResult, console: Console) -> None:
-    from rich.table import Table
-
     from ghost_ray.jobs.evaluate.result_tables import grids
 
     sets = ", ".join(f"{name} {rows:,}" for name, rows in result["unknowns"].items())
@@ -83,20 +102,11 @@ def _evaluate(result: EvaluateResult, console: Console) -> None:
     console.print(f"Unknowns: {plain(sets)}\n")
     for grid in grids(result):
         console.print(f"{grid.title}: {grid.legend}")
-        first = max(map(len, (grid.corner, *grid.rows)))
-        wide = max(
-            *(len(" ".join(v.text for v in cell)) for row in grid.cells for cell in row), *map(len, grid.columns)
-        )
-        step = max(1, (console.width - first - 4) // (wide + 3))
-        for start in range(0, len(grid.columns), step):
-            part = slice(start, start + step)
-            table = Table(grid.corner)
-            for column in grid.columns[part]:
-                table.add_column(plain(column), justify="right", no_wrap=True)
-            for name, cells in zip(grid.rows, grid.cells, strict=True):
-                shown = [" ".join(f"[bold]{v.text}[/]" if v.best else v.text for v in cell) for cell in cells[part]]
-                table.add_row(plain(name), *shown)
-            console.print(table)
+        rows = [
+            [" ".join(f"[bold]{v.text}[/]" if v.best else v.text for v in cell) for cell in cells]
+            for cells in grid.cells
+        ]
+        print_numbers(grid.corner, grid.columns, dict(zip(grid.rows, rows, strict=True)), console)
     print_notes(result["notes"], console)
     console.print(f"→ [bold]{plain(result['evaluation'])}[/]")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from ghost_ray.cli.show import percent, plain, print_notes, renders
+from ghost_ray.cli.show import percent, plain, print_notes, print_numbers, renders
 
 if TYPE_CHECKING:
     from ghost_ray.jobs.study.study_job import StudyResult
@@ -26,10 +26,11 @@ def _plan(plan: StudyPlan, console: Console) -> None:
     if plan["data"]:
         console.print(_images(plan))
     networks = Table(title="Networks", title_justify="left")
+    # Names take several lines where there is no room; numbers are never cut.
     for column in ("network", "model"):
-        networks.add_column(column, no_wrap=True)
+        networks.add_column(column, overflow="fold")
     for column in ("to extract", "images", "bytes", "cells"):
-        networks.add_column(column, justify="right")
+        networks.add_column(column, justify="right", no_wrap=True)
     networks.add_column("remark")
     for network in plan["networks"]:
         counted = ((len(network["given"]), "stores given"), (len(network["done"]), "done already"))
@@ -49,10 +50,10 @@ def _plan(plan: StudyPlan, console: Console) -> None:
 
 def _images(plan: StudyPlan) -> Table:
     table = Table(title="Images", title_justify="left")
-    table.add_column("role", no_wrap=True)
-    table.add_column("data")
+    table.add_column("role", overflow="fold")
+    table.add_column("data", overflow="fold")
     for column in ("images", "bytes", "requests"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("remark")
     for part in plan["data"]:
         expected = " or ".join(f"{count:,}" for count in part["expected"])
@@ -84,11 +85,7 @@ def _result(result: StudyResult, console: Console) -> None:
 
     study = result["study"]
     cells = Cells(study)
-    table = Table("network", title="Mean AUOSCR over the unknown sets", title_justify="left")
-    for column in ("accuracy", "rejected"):
-        table.add_column(column, justify="right")
-    for method in study["methods"]:
-        table.add_column(plain(title_of(method)), justify="right")
+    rows = {}
     metric = metric_named("auoscr")
     for network in study["networks"]:
         values = [cells.mean(network["name"], method, metric.field) for method in study["methods"]]
@@ -96,8 +93,9 @@ def _result(result: StudyResult, console: Console) -> None:
         best = metric.best(values)
         shown = [f"[bold]{text}[/]" if best is not None and text == f"{best:.4f}" else text for text in texts]
         rate = percent(network["audit"]["rejected_fraction"])
-        table.add_row(plain(network["name"]), percent(network["closed_set_accuracy"]), rate, *shown)
-    console.print(table)
+        rows[network["name"]] = [percent(network["closed_set_accuracy"]), rate, *shown]
+    console.print("Mean AUOSCR over the unknown sets")
+    print_numbers("network", ["accuracy", "rejected", *map(title_of, study["methods"])], rows, console)
     console.print(plain(verdict(cells)))
     print_notes(study["notes"], console)
     console.print(f"→ [bold]{plain(result['report'])}[/]  (tables for papers: {plain(result['out'])}/tables)")

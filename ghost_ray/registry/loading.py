@@ -12,7 +12,7 @@ from ghost_ray.files import MANIFEST, join, kind_of, one_attempt, reaching, read
 from ghost_ray.files.digests import Digest, Digests, damaged, require_same, unlisted, wrong_digests
 from ghost_ray.model import Model
 from ghost_ray.registry.pointer import CURRENT, Pointer, find_pointer
-from ghost_ray.registry.versions import VersionManifest, read_version, resolve_id, version_folder
+from ghost_ray.registry.versions import VersionManifest, names_version, read_version, resolve_id, version_folder
 
 _TRIES = 3
 _REFUSED_SECONDS = 0.5  # before a version that could not be loaded is tried again
@@ -91,7 +91,7 @@ class Loaded:
         version = None
         try:
             with one_attempt():
-                version = _target(self.uri, _pointer(self.uri), self.wanted)
+                version = _target(self.uri, _pointer(self.uri), self.wanted, self.version)
                 if version == self.version:
                     self._trouble.is_over()
                     return self
@@ -144,11 +144,15 @@ def _pointer(uri: str) -> Pointer | None:
         return find_pointer(uri).pointer
 
 
-def _target(uri: str, pointer: Pointer | None, wanted: str | None) -> str:
-    """The version to serve."""
+def _target(uri: str, pointer: Pointer | None, wanted: str | None, serving: str | None = None) -> str:
+    """The version to serve; ``serving`` is the one that is loaded, which needs no listing to be named again."""
     if wanted is not None:
         labels = {} if pointer is None else pointer.labels
-        return labels[wanted] if wanted in labels else resolve_id(uri, wanted, labels)
+        if wanted in labels:
+            return labels[wanted]
+        if serving is not None and names_version(wanted, serving):
+            return serving
+        return resolve_id(uri, wanted, labels)
     if pointer is None:
         raise InputError("registry", redact(uri), f"has no {CURRENT} yet", "run `ghost-ray refit --config FILE`")
     return pointer.version

@@ -145,6 +145,11 @@ def resolve_id(root: str, text: str, labels: Mapping[str, str] | None = None) ->
     return matching[0]
 
 
+def names_version(text: str, version: str) -> bool:
+    """Whether ``text`` is the number of a version, its id or the beginning of it."""
+    return version.startswith(text) or (text.isdigit() and _number(version) == int(text))
+
+
 def remove_version(root: str, version: str) -> None:
     """Delete a version, its manifest first: from then on the rest is not a version."""
     filesystem, path = resolve(join(version_folder(root, version), MANIFEST))

@@ -114,6 +114,8 @@ def _header(block: bytes) -> tuple[bytes, int, bytes] | None:
         size = _number(block[124:136])
     except ValueError:
         return None
+    if size < 0:  # Python reads a sign where tar has none
+        return None
     name = block[:100].partition(b"\0")[0]
     if block[257:263] == b"ustar\0" and block[345]:
         name = block[345:500].partition(b"\0")[0] + b"/" + name

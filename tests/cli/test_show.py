@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from support.registries import make_version
 from support.results import make_audit, make_evaluation
+from support.studies import of_the_paper
 
+from ghost_ray import metrics
 from ghost_ray.cli.show import percent, plain, render
 from ghost_ray.config import ReportConfig
 from ghost_ray.config.refit_settings import RegistryConfig
 from ghost_ray.registry.looking import list_versions
 from ghost_ray.report import run
+from ghost_ray.report.study.lookup import Cells
 
 
 def on_a_terminal(columns: int, *words: str, **environment: str) -> list[str]:
@@ -97,3 +100,62 @@ def test_what_was_noticed_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     render("fit", {**fitted, **nothing, "notes": said})
     noted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note: ")]
     assert noted == 2 * [f"Note: {sentence}" for sentence in said]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[\w.,%–]+", text))
+
+
+def test_no_number_of_a_study_is_cut_on_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    study = of_the_paper("table-5", ("mae-h", "convnextv2-h"))
+    long = "a-network-with-a-name-that-goes-on-for-more-than-forty-letters"
+    study["networks"][0]["name"] = long
+    for place, cell in enumerate(study["results"]):
+        cell["network"] = long if cell["network"] == "mae-h" else cell["network"]
+        cell["value"] = 0.1 + place / 7000
+    render("study", {"out": "study", "report": "study/report.html", "study": study})
+    shown = capsys.readouterr().out
+    cells = Cells(study)
+    for network in (long, "convnextv2-h"):
+        for method in study["methods"]:
+            assert f"{cells.mean(network, method, 'auoscr'):.4f}" in _words(shown)
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines()[:20])) <= 80
+
+
+def test_no_number_of_a_plan_is_cut_on_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    roles = ("fit", "known", "unknown.a-set-with-quite-a-long-name")
+    counts = {"images": 39_654_321, "bytes": 123_400_000_000, "estimated": True, "requests": 79_348_296}
+    rest = {"data": "s3://a-bucket/with/a/folder/of/many/images", "expected": [50_000], "problem": None}
+    sets = [{"role": role, **rest, **counts} for role in roles]
+    network = {"network": "a-network-with-a-long-name", "model": "torchvision:convnextv2_huge", "given": [], "done": []}
+    work = {"extract": list(roles), "images": 39_654_321, "bytes": 123_400_000_000, "requests": 1, "cells": 1234}
+    plan = {
+        "out": "s",
+        "plan": True,
+        "methods": ["ghost"],
+        "data": sets,
+        "networks": [{**network, **work, "problem": None}],
+    }
+    render("study", {**plan, **counts, "unsized": False})
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert {"39,654,321", "79,348,296", "123.4", "1234"} <= _words(shown)
+
+
+def test_no_number_of_an_evaluation_is_cut_on_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    methods = ["ghost", "msp", "maxlogit", "nnguide:k=10:fraction=1", "energy", "knn", "vim", "rmds"]
+    sets = {"near": 10, "a-set-with-a-name-that-goes-on-for-more-than-forty-letters": 20}
+    fields = [metric.field for metric in metrics.registered()]
+    results = [
+        {"method": method, "unknown": name, **dict.fromkeys(fields, 0.1 + (i + 10 * j) / 997)}
+        for i, method in enumerate(methods)
+        for j, name in enumerate(sets)
+    ]
+    summary = {"methods": methods, "unknowns": sets, "results": results, "groups": [], "notes": [], "evaluation": "e"}
+    render("evaluate", {**summary, "closed_set_accuracy": 0.9, "knowns": 100})
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    for result in results:
+        assert f"{result['auoscr']:.3f}" in _words(shown)
+    assert max(len(line) for line in shown.splitlines() if "│" in line or "┃" in line) <= 80

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
+from support.object_stores import object_store_in_environment
 from support.stores import Toy, write_store, write_toy_model
 
 from ghost_ray.config import DeviceConfig, ScoreConfig, build
@@ -238,6 +240,17 @@ def test_images_score_as_the_store_of_them_does(pictured: Path, tmp_path: Path) 
     assert found["store"][:2] == found["data"][:2]
     np.testing.assert_allclose(found["store"][2], found["data"][2], rtol=1e-4)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data.parquet", "store.parquet"]
+
+
+def test_images_are_scored_into_an_object_store_whose_place_has_options(
+    pictured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with object_store_in_environment(monkeypatch) as remote:
+        out = f"s3://{remote.bucket}/x.parquet?region=us-east-1"
+        options = {"data": str(pictured / "images"), "store": None, "out": out}
+        assert run(config(pictured, threshold=0.1, **options))["rows"] == 20
+        left = remote.filesystem().get_file_info(fs.FileSelector(remote.bucket, recursive=True))
+        assert [info.path for info in left if info.is_file] == [f"{remote.bucket}/x.parquet"]
 
 
 def test_images_of_another_network_are_refused_before_any_is_embedded(

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from support.registries import make_promoted
@@ -92,6 +94,10 @@ def sent(tmp_path: Path, server: socket.socket, private: Path) -> Path:
     write_threshold(str(folder / "model"), {"threshold": 0.0, "rule": "threshold"})
     (folder / "evaluation").mkdir()
     make_evaluation(folder / "evaluation")
+    (folder / "evaluation" / "scores").mkdir()
+    for name, row_label in (("known", 0), ("near", -1), ("far", -1)):
+        row = {"key": ["class/0.jpg"], "pred": [0], "label": [row_label], "score": [0.5]}
+        pq.write_table(pa.table(row), folder / "evaluation" / "scores" / f"ghost__{name}.parquet")
     study = write_study(folder / "study", ("swin-t",), ("ninco",), ("ghost", "msp"), rows=60)
     (folder / "study" / "results.json").write_text(json.dumps(study))
     about = {"format": "ghost_ray", "kind": "study", "network": {"name": "", "classes": 1, "dimensions": 1}, "rows": 0}
@@ -118,10 +124,13 @@ def _name_everything(manifest: Path, host: str, private: Path) -> None:
     content: dict[str, Any] = json.loads(manifest.read_text())
     content.pop("seal", None)
     places = dict.fromkeys(("data", "weights", "root", "fit", "store", "registry", "out", "classes"), host)
-    content["config"] = {**places, "known": str(private), "unknown": {"near": host, "ninco": str(private)}}
+    if manifest.parent.name == "store":
+        places["data"] = str(private)
+    known = str(manifest.parents[1] / "store")  # which names the private folder
+    content["config"] = {**places, "known": known, "unknown": {"near": host, "far": known, "ninco": known}}
     content["config"] |= {"model": "sent.model.attacker:factory", "methods": ["sent.model.attacker:factory"]}
     content["data"] = [{"uri": host, "kind": "folder"}, {"uri": str(private), "kind": "folder"}]
-    content["network"]["name"] = "sent.model.attacker:factory"
+    content.setdefault("network", {})["name"] = "sent.model.attacker:factory"
     if content.get("digests") is not None:
         content["digests"] = {name: digest.model_dump() for name, digest in digests_of(str(manifest.parent)).items()}
     manifest.write_bytes(sealed(content))

@@ -110,3 +110,17 @@ def test_a_label_is_followed_and_a_version_stays(tmp_path: Path) -> None:
     operations.label(LabelConfig(root=root, version="canary", label="canary", remove=True))
     assert moved.refresh() is moved
     assert "canary" in str(moved.trouble)
+
+
+@pytest.mark.parametrize("wanted", ["2", "0002", None])
+def test_refresh_reads_one_file_and_lists_nothing(monkeypatch: pytest.MonkeyPatch, wanted: str | None) -> None:
+    with object_store_in_environment(monkeypatch) as remote:
+        root = f"s3://{remote.bucket}/registry"
+        for word in "ab":
+            version = make_version(root, word)
+        operations.promote(PromoteConfig(root=root, version=version))
+        serving = ghost_ray.load(root, version=wanted)
+        remote.seen.clear()
+        assert serving.refresh() is serving
+        assert serving.trouble is None
+        assert {path.rpartition("/")[2] for _, path in remote.seen} == {"current.json"}

@@ -99,9 +99,17 @@ COMMON = {
     "notes": st.lists(TEXT, max_size=2),
     "digests": maybe(st.dictionaries(TEXT, st.builds(Digest, size=st.integers(0), sha256=DIGEST), max_size=3)),
 }
+
+
+def _model_manifest(names: list[str], **common: Any) -> ModelManifest:
+    network = common.pop("network").model_copy(update={"classes": len(names)})
+    return ModelManifest(class_names=names, network=network, **common)
+
+
 MANIFESTS = st.one_of(
     st.builds(StoreManifest, failures=st.integers(0), seconds=st.dictionaries(NAME, NUMBER, max_size=2), **COMMON),
-    st.builds(ModelManifest, class_names=maybe(st.lists(TEXT, max_size=3)), missing_classes=st.integers(0), **COMMON),
+    st.builds(ModelManifest, missing_classes=st.integers(0), **COMMON),
+    st.builds(_model_manifest, st.lists(TEXT, min_size=1, max_size=3), missing_classes=st.integers(0), **COMMON),
     st.builds(AuditManifest, tests=st.integers(0), rejected_fraction=SHARE, **COMMON),
     st.builds(EvaluationManifest, methods=st.lists(NAME), sets=st.dictionaries(NAME, st.integers(0)), **COMMON),
 )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.fuzz_arrays import array_files
+from support.fuzz_images import images, tars, weights
 from support.fuzz_texts import configurations, image_lists
 from support.fuzzing import NUMBERS, TEXTS, Reading, Variants, hostile_value, json_variant, mutated_bytes, mutated_value
 from support.stores import Toy, forget_digests, write_store, write_toy_model
@@ -27,11 +28,13 @@ def manifests(folder: Path) -> Variants:
     """Manifests of stores, models and versions, and a registry's pointer, by the commands that show them."""
     from ghost_ray import registry
     from ghost_ray.cli import print_result
-    from ghost_ray.config.refit_settings import RegistryConfig, ShowConfig, StatusConfig
+    from ghost_ray.config.refit_settings import RegistryConfig, ShowConfig, StatusConfig, VerifyConfig
+    from ghost_ray.errors import DamageFound
     from ghost_ray.files.manifest import write_manifest
     from ghost_ray.model import Model
     from ghost_ray.registry import looking
     from ghost_ray.registry.status import status
+    from ghost_ray.registry.verifying import verify
     from ghost_ray.store import Store
     from support.registries import make_version
 
@@ -64,7 +67,13 @@ def manifests(folder: Path) -> Variants:
         print_result("registry show", looking.show_version(ShowConfig(root=root)), False)
         print_result("status", status(StatusConfig(root=root)), False)
 
+    def look_through(result: str) -> None:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(DamageFound):
+            verify(VerifyConfig(place=str(folder / result)))
+
+    write_store(folder / "listed", *rows, toy)  # with its digests
     readings: dict[str, Reading] = {
+        "listed/manifest.json": lambda: look_through("listed"),
         "store/manifest.json": lambda: again(Store.open(str(folder / "store"))),
         "model/manifest.json": lambda: again(Model.open(str(folder / "model"))),
         f"registry/versions/{version}/manifest.json": show,
@@ -111,7 +120,7 @@ def stores(folder: Path) -> Variants:
         (place / "manifest.json").write_text(json.dumps(described))
         for name, data in files.items():
             (place / "rows" / name).write_bytes(data)
-        (place / INDEX).write_bytes(_rotten(index, rng) if rng.random() < 0.2 else index)
+        (place / INDEX).write_bytes(_rotten_tensors(index, rng) if rng.random() < 0.2 else index)
         data = rng.choice(odd) if rng.random() < 0.4 else files[first]
         if rng.random() < 0.8:
             data = _rotten_parquet(data, rng)
@@ -258,6 +267,9 @@ TARGETS: dict[str, Callable[[Path], Variants]] = {
     "store": stores,
     "safetensors": tensor_headers,
     "array-file": array_files,
+    "image": images,
+    "tar": tars,
+    "weights": weights,
     "image-list": image_lists,
     "config": configurations,
 }

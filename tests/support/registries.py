@@ -33,7 +33,7 @@ def make_version(root: str, word: str, gates: Sequence[AnsweredGate] = (), **sum
         )
         model = join(output.staging, "model")
         write_model(model, gaussians, None, ModelManifest(created=now(), network=network, rows=27))
-        write_threshold(model, {"threshold": float(number)})
+        write_threshold(model, {"threshold": float(number), "rule": "threshold"})
         write_json(join(output.staging, "drift.json"), {"previous": None, "changed": ["weights"]})
         write_json(join(output.staging, "audit", "summary.json"), {"tests": 12, "rejected": number})
         write_bytes(join(output.staging, "report.html"), f"<!doctype html>{word}".encode())

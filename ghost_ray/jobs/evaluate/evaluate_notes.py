@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from ghost_ray.checks import LookedAt, TwinSearch, lacking_classes, of_distances, of_head, of_set, of_shared_rows
+from ghost_ray.checks.agreement import LabelCounts
 from ghost_ray.cluster.sampling import look_at, some_groups
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan
 from ghost_ray.rows import Singles
 from ghost_ray.store import Piece, Store
 
+_KEPT_KNOWNS = 0.95  # by FPR95
 _GROUPS = 16  # row groups of 8 MB that are searched for rows of other sets
 
 
@@ -27,8 +29,24 @@ def noticed(plan: Plan, gaussians: Gaussians | None) -> list[str]:
     notes += lacking_classes(sets[KNOWN].labels, fit.labels, plan.sets[KNOWN].store.class_name)
     notes += _of_shared_rows(plan, sets)
     if gaussians is not None:
+        notes += _of_absent_classes(sets[KNOWN].labels, gaussians)
         notes += of_distances(sets[KNOWN].sample, gaussians)
     return notes
+
+
+def _of_absent_classes(known: LabelCounts, gaussians: Gaussians) -> list[str]:
+    """A note where knowns are predicted as classes of the head that the training set does not have."""
+    outside = int(known.n[~gaussians.present[known.pred]].sum())
+    if not outside:
+        return []
+    meaningless = outside > (1 - _KEPT_KNOWNS) * known.rows
+    return [
+        f"ghost: {outside:,} of {known.rows:,} knowns are predicted as one of {len(gaussians.missing):,} classes "
+        "without a Gaussian and score −inf"
+        + ("; FPR95 is then 1 on any unknown set and means nothing" if meaningless else "")
+        + ". If the data has fewer classes than the head, extract or import all sets with `--restrict` and "
+        "`--restrict-like`; of arrays in Python, leave out the columns of the logits"
+    ]
 
 
 def _of_heads(plan: Plan, fit: LookedAt, sets: dict[str, LookedAt]) -> list[str]:

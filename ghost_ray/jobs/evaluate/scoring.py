@@ -117,8 +117,13 @@ def score_set(
 
 
 def score_file(method: str, name: str) -> str:
-    """File name of the scores of one method on one set."""
-    return f"{file_name(method)}__{file_name(name)}.parquet"
+    """File name of the scores of one method on one set; no two pairs share one."""
+    return f"{_without_separator(file_name(method))}__{_without_separator(file_name(name))}.parquet"
+
+
+def _without_separator(name: str) -> str:
+    """A name in which ``__`` does not occur, nor at its ends the half of one."""
+    return re.sub(r"_(?=_)|^_|_$", "%5F", name.replace("%", "%25"))
 
 
 def file_name(method: str) -> str:

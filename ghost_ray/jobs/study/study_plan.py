@@ -19,6 +19,7 @@ from ghost_ray.jobs.fingerprints import data_digest, digest, listing_of, named, 
 FIT, KNOWN = "fit", "known"
 WORK = ".work"
 _NAMES = "stores.json"
+_READ_AT_ONCE = 4 << 20  # bytes of a shard
 _LISTED_AT_ONCE = 1000  # names that an object store lists in one request
 
 
@@ -192,13 +193,15 @@ def _planned_set(role: str, section: DataSection) -> PlannedSet:
         return {**planned, "problem": error.problem}
     items = select(source.seen.items, section.limit, section.per_class, section.seed)
     size, estimated = bytes_of(source, items)
-    files = pc.count_distinct(items["file"]).as_py()
+    files = int(pc.count_distinct(items["file"]).as_py())
+    # A file is opened, which asks for its size, and read: an image in one request, a shard in several.
+    reads = files if files == items.num_rows else files + (size or 0) // _READ_AT_ONCE
     return {
         **planned,
         "images": items.num_rows,
         "bytes": size,
         "estimated": estimated,
-        "requests": int(files) + -(-source.seen.images // _LISTED_AT_ONCE),
+        "requests": files + reads + -(-source.seen.images // _LISTED_AT_ONCE),
     }
 
 

@@ -18,12 +18,13 @@ from sklearn.metrics import roc_auc_score
 from support.evaluations import make_toy, one, rows_of, settings, write_stores
 from support.stores import Toy, write_store
 
-from ghost_ray import scorers
+from ghost_ray import report, scorers
+from ghost_ray.config import ReportConfig
 from ghost_ray.gaussians import distance, z_sum
 from ghost_ray.jobs.evaluate import run
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.jobs.evaluate.result_tables import grids, to_latex, to_markdown
-from ghost_ray.jobs.evaluate.scoring import _score_piece
+from ghost_ray.jobs.evaluate.scoring import _score_piece, score_file
 from ghost_ray.store import Store
 
 FIELDS = {"auroc", "auoscr", "fpr95", "openood_fpr95", "f_at_c95", "ccr_mean", "ccr_std", "ccr_cv"}
@@ -383,3 +384,33 @@ def test_simulated_network_gives_the_areas_computed_by_hand(tmp_path: Path, loca
         assert one(result, method, "beside")["auroc"] == pytest.approx(0.5, abs=0.02)
     assert one(result, "ghost", "beside")["auroc"] > 0.9
     assert result["closed_set_accuracy"] == pytest.approx(stats.norm.cdf(c), abs=0.01)
+
+
+def test_a_head_with_classes_that_the_data_lacks_is_noted_with_what_to_do(tmp_path: Path, toy: Toy) -> None:
+    rng = np.random.default_rng(5)
+    embedding, label = toy.known(rng, 600)
+    few = label < 4  # of six classes
+    write_store(tmp_path / "fit", embedding[few], label[few], toy)
+    embedding, label = toy.known(rng, 300)
+    # One known in ten is taken for a class that is not there.
+    chosen = (label < 4) | (np.arange(300) % 5 == 0)
+    label = np.where(label < 4, label, 0)
+    write_store(tmp_path / "known", embedding[chosen], label[chosen], toy)
+    write_store(tmp_path / "near", toy.unknown(rng, 100, 1.5), None, toy)
+    write_store(tmp_path / "far", toy.unknown(rng, 100, 3.0), None, toy)
+    result = run(settings(tmp_path, tmp_path / "e", methods=("ghost", "msp"), draws=2))
+    (note,) = [note for note in result["notes"] if "knowns are predicted as one of 2 classes" in note]
+    assert "--restrict" in note
+    assert "FPR95 is then 1 on any unknown set and means nothing" in note
+    assert one(result, "ghost", "near")["fpr95"] == 1
+
+
+def test_scores_of_names_with_underscores_have_files_of_their_own(place: Path, tmp_path: Path) -> None:
+    given = [("msp", "a__b"), ("msp__a", "b"), ("msp_", "a"), ("msp", "_a"), ("msp", "a"), ("msp", "a%5F_b")]
+    assert len({score_file(method, name) for method, name in given}) == len(given)
+    assert score_file("knn:k=10", "near_ood") == "knn-k=10__near_ood.parquet"
+    sets = {name: str(place / "near") for name in ("a__b", "a_")}
+    run(settings(place, tmp_path / "e", unknown=sets, methods=("ghost", "msp"), draws=2))
+    assert len(list((tmp_path / "e" / "scores").iterdir())) == 6
+    shown = report.run(ReportConfig(folders=(str(tmp_path / "e"),), plots=False))
+    assert shown["unfinished"] == []

@@ -64,7 +64,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ({"methods": ["react:percentil=95"]}, r"nearest: 'percentile'"),
         ({"methods": ["knn:k=many"]}, r"k must be a whole number, got 'many'"),
-        ({"methods": ["knn:k=0"]}, r"k must be at least 1, got 0"),
+        ({"methods": ["knn:k=0"]}, r"k must be 1 to 10,000, got 0"),
         ({"methods": ["all", "msp"]}, r"stands alone"),
         ({"group": {"g": "near,fra"}}, r"no `unknown` 'fra'.*nearest: 'far'"),
         ({"group": {"near": "near,far"}}, r"has this name"),

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
+from support.object_stores import object_store_in_environment
+from support.pictures import write_folder
 from support.studies import settings, stores_of
 
 from ghost_ray.cli import main
-from ghost_ray.config import build
+from ghost_ray.config import ExtractConfig, build
 from ghost_ray.config.study_settings import StudyConfig
 from ghost_ray.errors import GateFailed, InputError
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.study import run
 
 PAPER = Path(__file__).parents[3] / "deploy" / "paper-study.yaml"
@@ -126,3 +129,27 @@ def test_the_papers_file_has_the_sections_of_the_page_about_it() -> None:
     sections = yaml.safe_load(page.split("<!-- sections -->")[1].split("```")[1].removeprefix("yaml"))
     written = yaml.safe_load(PAPER.read_text())
     assert {name: written[name] for name in sections} == sections
+
+
+def test_the_requests_of_a_folder_of_images_are_those_that_reading_it_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with object_store_in_environment(monkeypatch) as remote:
+        filesystem = remote.filesystem()
+        write_folder(tmp_path / "images", per_class=6)
+        for file in (tmp_path / "images").rglob("*.*"):
+            place = f"{remote.bucket}/images/{file.relative_to(tmp_path / 'images')}"
+            with filesystem.open_output_stream(place) as handle:
+                handle.write(file.read_bytes())
+        data = f"s3://{remote.bucket}/images"
+        section = {"data": data}
+        networks = {"one": {"model": "support.networks:small"}}
+        config = settings(tmp_path, networks, fit=section, known=section, unknown={"u": section}, groups={}, plan=True)
+        plan: Any = run(config)
+        planned = next(part for part in plan["data"] if part["role"] == "fit")
+        remote.seen.clear()
+        options = {"data": data, "model": "support.networks:small", "out": str(tmp_path / "store"), "actors": "1"}
+        extract(ExtractConfig.model_validate(options))
+        made = [path for _, path in remote.seen if path.count("/") > 2]
+        assert planned["images"] == 24
+        assert planned["requests"] == len(made) + 1, "and a listing"
