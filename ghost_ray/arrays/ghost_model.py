@@ -211,7 +211,7 @@ class Ghost:
             constant_dimensions=gaussians.constant,
             notes=self.notes_,
         )
-        with OutputFolder(str(out), overwrite=overwrite) as output:
+        with OutputFolder(str(out), kind="model", overwrite=overwrite) as output:
             write_model(output.staging, gaussians, self._statistics, manifest)
             if self._choice is not None:
                 write_threshold(output.staging, self._choice)

@@ -45,7 +45,7 @@ class ResultFolder:
     def save(self, out: str, *, overwrite: bool = False) -> None:
         """Write the result where ``ghost-ray report`` and others find it, in the format of the command."""
         source = resolve(self._uri)
-        with OutputFolder(str(out), overwrite=overwrite) as output:
+        with OutputFolder(str(out), kind=self._manifest.kind, overwrite=overwrite) as output:
             target = resolve(output.staging)
             fs.copy_files(source[1], target[1], source_filesystem=source[0], destination_filesystem=target[0])
             settings = {**self._manifest.config, "out": redact(str(out))}

@@ -48,7 +48,7 @@ def require_places(settings: BaseModel) -> None:
     InputError
         Naming the setting, the place and the node.
     """
-    local = [use for use in places_of(settings) if is_local(use.uri)]
+    local = [use for use in places_of(settings) if use.shared and is_local(use.uri)]
     nodes = other_working_nodes() if local else []
     if not nodes:
         return

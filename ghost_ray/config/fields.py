@@ -33,9 +33,10 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Place:
-    """Marks a field that names a place which the workers of a job access too."""
+    """Marks a field that names a place which a job reads or writes."""
 
     written: bool = False
+    shared: bool = True  # whether the workers of the job access it too
 
 
 def pairs(value: Any) -> Any:

@@ -23,7 +23,7 @@ class DataSection(JobConfig, SourceConfig):
 class LabelledSection(DataSection):
     """Labelled images."""
 
-    classes: str | None = None  # class name → index of the head
+    classes: Annotated[str | None, Place(shared=False)] = None  # class name → index of the head
     restrict: bool = False  # narrow the head to the classes present
 
 

@@ -6,11 +6,12 @@ heavy is imported here, so that ``--help`` and a wrong option answer at once.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ghost_ray.config.fields import Catalogue, Fraction, Metavar, Pairs, Place, Positional, Words, actors_range
+from ghost_ray.config.place_uses import require_apart
 
 # GHOST, its main rival in the paper, and the rivals that need no fitting.
 DEFAULT_METHODS = ("ghost", "msp", "maxlogit", "energy", "nnguide")
@@ -20,6 +21,11 @@ class JobConfig(BaseModel):
     """Base of all settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _keeps_its_inputs(self) -> Self:
+        require_apart(self)
+        return self
 
 
 class RayJobConfig(JobConfig):
@@ -33,9 +39,9 @@ class OutputConfig(RayJobConfig):
     """Settings of a job that writes a folder."""
 
     out: Annotated[str, Metavar("DIR"), Place(written=True)] = Field(
-        description="Folder for the result. Must not exist.", min_length=1
+        description="Folder for the result. A result that is there already is kept.", min_length=1
     )
-    overwrite: bool = Field(False, description="Replace an existing result.")
+    overwrite: bool = Field(False, description="Replace an existing result of the same kind.")
 
 
 class DeviceConfig(BaseModel):
@@ -95,18 +101,18 @@ class ExtractConfig(OutputConfig, NetworkConfig, SourceConfig):
     """Settings of ``extract``."""
 
     out: Annotated[str, Metavar("STORE"), Place(written=True)] = Field(
-        description="The store to write. Must not exist.", min_length=1
+        description="The store to write. One that is there already is kept.", min_length=1
     )
     data: Annotated[str, Metavar("URI"), Place()] = Field(
         description="Images: a folder or a file, local or on an object store.",
         min_length=1,
     )
-    classes: Annotated[str | None, Metavar("FILE")] = Field(
+    classes: Annotated[str | None, Metavar("FILE"), Place(shared=False)] = Field(
         None, description="Map from class name to index in the head (JSON, YAML or 'name index' lines)."
     )
     unknown: bool = Field(False, description="The images belong to no class of the network. They are labelled −1.")
     restrict: bool = Field(False, description="Keep only the classes of the head that occur in the data.")
-    restrict_like: Annotated[str | None, Metavar("STORE")] = Field(
+    restrict_like: Annotated[str | None, Metavar("STORE"), Place(shared=False)] = Field(
         None,
         description="Keep the classes that STORE kept, for test and unknown images beside a --restrict store.",
     )
@@ -124,39 +130,39 @@ class ImportConfig(OutputConfig):
     """Settings of ``import``."""
 
     out: Annotated[str, Metavar("STORE"), Place(written=True)] = Field(
-        description="The store to write. Must not exist.", min_length=1
+        description="The store to write. One that is there already is kept.", min_length=1
     )
-    features: Annotated[str, Metavar("FILE[#NAME]")] = Field(
+    features: Annotated[str, Metavar("FILE[#NAME]"), Place(shared=False)] = Field(
         description="Embeddings, [N, D]: .npy, .npz, .pt, .safetensors, Parquet or CSV. #NAME is an array or column "
         "in it. Default: the one with a common name.",
         min_length=1,
     )
-    logits: Annotated[str, Metavar("FILE[#NAME]")] = Field(
+    logits: Annotated[str, Metavar("FILE[#NAME]"), Place(shared=False)] = Field(
         description="Logits, [N, K]. May be the file of the features.", min_length=1
     )
-    labels: Annotated[str | None, Metavar("FILE[#NAME]")] = Field(
+    labels: Annotated[str | None, Metavar("FILE[#NAME]"), Place(shared=False)] = Field(
         None,
         description="Class indices or names, [N]. −1 is an unknown. Default: column 0 of both arrays, as the authors' "
         "code expects, or the labels in the file of the features.",
     )
-    keys: Annotated[str | None, Metavar("FILE[#NAME]")] = Field(
+    keys: Annotated[str | None, Metavar("FILE[#NAME]"), Place(shared=False)] = Field(
         None, description="A name for each row, [N]. Default: the row's number."
     )
-    head: Annotated[str | None, Metavar("FILE[#NAME]")] = Field(
+    head: Annotated[str | None, Metavar("FILE[#NAME]"), Place(shared=False)] = Field(
         None, description="The last linear layer: weight [K, D], bias [K], alone or in a network's checkpoint."
     )
     unknown: bool = Field(False, description="The rows belong to no class. They are labelled −1.")
-    unknown_out: Annotated[str | None, Metavar("STORE")] = Field(
+    unknown_out: Annotated[str | None, Metavar("STORE"), Place(written=True)] = Field(
         None, description="Write the rows labelled −1 to this store, and the others to --out."
     )
     restrict: bool = Field(False, description="Keep only the classes of the head that occur in the labels.")
-    restrict_like: Annotated[str | None, Metavar("STORE")] = Field(
+    restrict_like: Annotated[str | None, Metavar("STORE"), Place(shared=False)] = Field(
         None, description="Keep the classes that STORE kept, for test and unknown rows beside a --restrict store."
     )
     model: Annotated[str, Metavar("NAME")] = Field(
         "imported", description="Name of the network, recorded in the manifest."
     )
-    class_names: Annotated[str | None, Metavar("FILE")] = Field(
+    class_names: Annotated[str | None, Metavar("FILE"), Place(shared=False)] = Field(
         None, description="Names of the K classes in the order of the logits: a JSON list, or one per line."
     )
 
@@ -166,8 +172,6 @@ class ImportConfig(OutputConfig):
             raise ValueError("`restrict` and `restrict_like` cannot be used together")
         if self.unknown and (self.restrict or self.unknown_out):
             raise ValueError("`unknown` cannot be used with `restrict` or `unknown_out`")
-        if self.unknown_out is not None and self.unknown_out.rstrip("/") == self.out.rstrip("/"):
-            raise ValueError("`unknown_out` and `out` are the same place")
         return self
 
 
@@ -184,7 +188,7 @@ class FitConfig(OutputConfig, StoreReadingConfig):
         description="Store of labelled training images."
     )
     out: Annotated[str, Metavar("MODEL"), Place(written=True)] = Field(
-        description="The model to write. Must not exist.", min_length=1
+        description="The model to write. One that is there already is kept.", min_length=1
     )
 
 
@@ -213,7 +217,9 @@ class AuditConfig(OutputConfig, StoreReadingConfig):
 class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
     """Settings of ``score``; those of the network and its devices are only for images."""
 
-    gaussians: Annotated[str, Positional(), Metavar("MODEL")] = Field(description="Model made by `fit`.")
+    gaussians: Annotated[str, Positional(), Metavar("MODEL"), Place(shared=False)] = Field(
+        description="Model made by `fit`."
+    )
     store: Annotated[str | None, Metavar("STORE"), Place()] = Field(None, description="Score the rows of this store.")
     data: Annotated[str | None, Metavar("URI"), Place()] = Field(None, description="Score these images.")
     network: Annotated[str | None, Metavar("NAME")] = Field(
@@ -224,7 +230,7 @@ class ScoreConfig(RayJobConfig, DeviceConfig, StoreReadingConfig):
     out: Annotated[str, Metavar("SCORES.parquet"), Place(written=True)] = Field(
         description="Result: key, pred, score, accepted."
     )
-    overwrite: bool = Field(False, description="Replace an existing result.")
+    overwrite: bool = Field(False, description="Replace an existing result of the same kind.")
     threshold: float | None = Field(None, description="Accept scores at or above this.")
     accept_known: Fraction | None = Field(
         None, description="Choose the threshold that accepts this share of the store --known."
@@ -290,7 +296,7 @@ class ReportConfig(JobConfig):
     )
     title: str = Field("GHOST report", description="Title of the page.", max_length=200)
     plots: bool = Field(True, description="Also write every figure as PNG, SVG and PDF into plots/ beside the page.")
-    overwrite: bool = Field(True, description="Replace an existing page.")
+    overwrite: bool = Field(True, description="Replace an existing page. Other files are never replaced.")
 
 
 class DemoConfig(RayJobConfig):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ghost_ray.config.fields import Catalogue, Metavar, Name, Words, pairs
+from ghost_ray.config.fields import Catalogue, Metavar, Name, Place, Words, pairs
 from ghost_ray.config.refit_settings import AuditSection, DataSection, LabelledSection, NetworkSection
 from ghost_ray.config.settings import EvaluateConfig, JobConfig, RayJobConfig
 
@@ -18,9 +18,9 @@ _TAKEN = ("tables", "plots")
 class StoresSection(JobConfig):
     """Stores that exist, of one network."""
 
-    fit: str | None = Field(None, min_length=1)
-    known: str | None = Field(None, min_length=1)
-    unknown: dict[Name, str] = {}
+    fit: Annotated[str | None, Place(shared=False)] = Field(None, min_length=1)
+    known: Annotated[str | None, Place(shared=False)] = Field(None, min_length=1)
+    unknown: Annotated[dict[Name, str], Place(shared=False)] = {}
 
 
 class StudyNetwork(NetworkSection):
@@ -40,7 +40,7 @@ class StudyNetwork(NetworkSection):
 class StudyConfig(RayJobConfig):
     """Settings of ``study``."""
 
-    out: Annotated[str, Metavar("DIR")] = Field(
+    out: Annotated[str, Metavar("DIR"), Place(written=True, shared=False)] = Field(
         description="Folder of the study, local or on an object store. Existing results in it are used.", min_length=1
     )
     networks: dict[Name, StudyNetwork] = Field(min_length=1)

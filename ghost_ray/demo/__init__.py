@@ -145,7 +145,7 @@ def _folder(config: DemoConfig) -> Iterator[str]:
         shutil.rmtree(out)
         if os.path.isdir(aside):
             os.rename(aside, out)
-    OutputFolder(config.out, overwrite=config.overwrite)
+    OutputFolder(config.out, kind="demo", overwrite=config.overwrite)
     replacing = os.path.isdir(out)
     if replacing:
         shutil.rmtree(aside, ignore_errors=True)

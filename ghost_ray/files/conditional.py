@@ -12,13 +12,14 @@ import datetime
 import fcntl
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ghost_ray.errors import InputError, redact
-from ghost_ray.files.paths import is_local, join, resolve, write_bytes
+from ghost_ray.files.paths import beside, is_local, resolve, sync, write_bytes
 
 if TYPE_CHECKING:  # imported where it is used: few commands touch an object store
     from obstore.store import ObjectStore
@@ -27,6 +28,7 @@ _LOCKS = ".locks"
 _SECONDS = 3  # that a request may take
 _RETRIES = 3
 _RETRY_SECONDS = 15
+_proven: set[tuple[str, ...]] = set()  # the buckets that were seen to honour conditions
 
 
 class Changed(Exception):
@@ -59,13 +61,15 @@ def look(uri: str) -> Seen | None:
         return None
 
 
-def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
+def swap(uri: str, data: bytes, seen: Seen | None, *, probed: bool = True) -> Seen:
     """Replace what was ``seen`` by ``data``, or create the file if it was None; returns the new state.
 
     Raises
     ------
     Changed
         If the file is no longer what was seen; nothing was written.
+    InputError
+        If the store ignores conditions; not where it need not be ``probed``.
     """
     if is_local(uri):
         path = resolve(uri)[1]
@@ -73,8 +77,11 @@ def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
             if look(uri) != seen:
                 raise Changed
             write_bytes(uri, data)
+            sync(os.path.dirname(path))
         return _seen_locally(data)
     store, path = _store_of(uri)
+    if probed:
+        _require_conditions(store, uri, path)
     mode: Any = "create" if seen is None else {name: tag for name, tag in seen.tag.items() if tag is not None}
     try:
         with _as_os_errors():
@@ -88,12 +95,22 @@ def swap(uri: str, data: bytes, seen: Seen | None) -> Seen:
     return Seen(data, {"e_tag": written["e_tag"], "version": written["version"]})
 
 
-def time_at(root: str) -> datetime.datetime:
-    """The present time by the clock of the store that ``root`` is on, not by a machine's own."""
-    store, path = _store_of(join(root, _LOCKS, "clock"))
+def remove(uri: str) -> None:
+    """Delete an object, if it exists."""
+    store, path = _store_of(uri)
+    with _as_os_errors(), contextlib.suppress(FileNotFoundError):
+        store.delete(path)
+
+
+def time_at(uri: str) -> datetime.datetime:
+    """The present time by the clock of the store that ``uri`` is on, not by a machine's own."""
+    store, path = _store_of(beside(uri, f".{secrets.token_hex(4)}.tmp"))
     with _as_os_errors():
         store.put(path, b"")
-        return store.head(path)["last_modified"]
+        try:
+            return store.head(path)["last_modified"]
+        finally:
+            store.delete(path)
 
 
 def written_at(uri: str) -> datetime.datetime:
@@ -101,6 +118,38 @@ def written_at(uri: str) -> datetime.datetime:
     store, path = _store_of(uri)
     with _as_os_errors():
         return store.head(path)["last_modified"]
+
+
+def _require_conditions(store: ObjectStore, uri: str, path: str) -> None:
+    """Refuse a store that writes whatever the condition says, as some that speak S3 do; asked once per process."""
+    bucket = (uri.partition(path)[0], uri.partition("?")[2], os.environ.get("AWS_ENDPOINT_URL", ""))
+    if bucket in _proven:
+        return
+    probe = f"{path}.{secrets.token_hex(4)}.tmp"
+    wrong: Any = {"e_tag": '"0123456789abcdef0123456789abcdef"'}
+    with _as_os_errors():
+        store.put(probe, b"1", mode="create")
+        try:
+            honoured = all(_is_refused(store, probe, mode) for mode in ("create", wrong))
+        finally:
+            store.delete(probe)
+    if not honoured:
+        raise InputError(
+            "path",
+            redact(uri),
+            "its store ignores the conditions of writes (If-None-Match, If-Match), so two processes could both win",
+            "use a local folder, or a store that honours them, as AWS, Google, Azure and newer MinIO do",
+        )
+    _proven.add(bucket)
+
+
+def _is_refused(store: ObjectStore, path: str, mode: Any) -> bool:
+    try:
+        with _as_os_errors():
+            store.put(path, b"2", mode=mode)
+    except Changed:
+        return True
+    return False
 
 
 def _seen_locally(data: bytes) -> Seen:
@@ -112,7 +161,7 @@ def _held(path: str) -> Iterator[None]:
     """Lock the file against other compare-and-swap operations on this file system for the block."""
     folder, name = os.path.split(path)
     os.makedirs(os.path.join(folder, _LOCKS), exist_ok=True)
-    handle = os.open(os.path.join(folder, _LOCKS, name), os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(os.path.join(folder, _LOCKS, name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

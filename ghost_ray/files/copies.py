@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,10 +66,11 @@ def local_copy(uri: str, field: str) -> str:
 def _fetch(uri: str, field: str, to: Path) -> None:
     to.parent.mkdir(exist_ok=True)
     partial = to.with_name(f".{to.name}.partial")
+    partial.unlink(missing_ok=True)
     with reaching(uri, field):
         filesystem, path = resolve(uri, field)
         size = filesystem.get_file_info(path).size
-        with filesystem.open_input_stream(path) as source, open(partial, "wb") as target:
+        with filesystem.open_input_stream(path) as source, open(partial, "xb") as target:
             while chunk := source.read(_CHUNK):
                 target.write(chunk)
         if partial.stat().st_size != size:
@@ -102,7 +104,9 @@ def _cache() -> Path:
         if os.access(cache, os.W_OK | os.X_OK):
             return cache
     cache = Path(tempfile.gettempdir()) / f"ghost_ray-files-{os.getuid()}"
-    cache.mkdir(mode=0o700, exist_ok=True)
-    if cache.stat().st_uid != os.getuid():  # another user could put anything there
-        raise JobFailed(f"{cache} belongs to another user — set XDG_CACHE_HOME to a folder of your own")
+    with contextlib.suppress(FileExistsError):
+        cache.mkdir(mode=0o700)
+    found = cache.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):  # another user could put anything there
+        raise JobFailed(f"{cache} is not a folder of this user — set XDG_CACHE_HOME to one of your own")
     return cache

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import to_jsonable_python
 
 from ghost_ray import __version__
+from ghost_ray.config.fields import Place
 from ghost_ray.errors import Damaged, InputError, one_line, redact, redact_values
-from ghost_ray.files import MANIFEST, join, kind_of, reaching, read_sealed, write_sealed
+from ghost_ray.files import MANIFEST, is_local, join, kind_of, reaching, read_sealed, resolve, write_sealed
 from ghost_ray.files.digests import Digest, damaged, digests_of, wrong_sizes
+from ghost_ray.files.paths import sync, sync_tree
 
 FORMAT_VERSION = 1  # of every kind of result that does not say otherwise
 # A number is raised when the code of that job gives other results for the same input: the next refit or study then
@@ -117,6 +120,41 @@ def provenance(config: BaseModel) -> dict[str, Any]:
     }
 
 
+_NO_MATTER = {"address", "num_cpus", "overwrite", "out", "verify"}  # where a job runs, and what it checks before
+
+
+def difference(
+    made: Mapping[str, Any], config: BaseModel, inputs: Sequence[str | None], free: Collection[str] = ()
+) -> str:
+    """What a job would make differently from a finished result with the manifest ``made``, in words; "" if nothing.
+
+    Parameters
+    ----------
+    config : BaseModel
+        The settings of the job. Not the places in them are compared, but what is there.
+    inputs : sequence of str
+        Fingerprints of what the job reads, in the order of the manifest's ``data``.
+    free : collection of str
+        Settings that change nothing in the result.
+    """
+    try:
+        before = Manifest.model_validate(made)
+    except ValidationError:
+        return "its manifest is not understood"
+    if not before.is_of_this_code():
+        return "by a release with other results"
+    settings = redact_values(config.model_dump(mode="json"))
+    for name, info in type(config).model_fields.items():
+        default = None if info.is_required() else to_jsonable_python(info.get_default(call_default_factory=True))
+        old, new = before.config.get(name, default), settings[name]
+        if any(isinstance(mark, Place) for mark in info.metadata):
+            old, new = (list(value) if isinstance(value, dict) else value is not None for value in (old, new))
+        if old != new and name not in _NO_MATTER and name not in free:
+            return f"`{name}` was {one_line(old, 60)}, is {one_line(new, 60)}"
+    found = [part.fingerprint for part in before.data]
+    return "" if found == list(inputs) and None not in found else "from other inputs, or inputs that have changed"
+
+
 def now() -> str:
     """The present moment as manifests write it: ISO 8601, UTC, seconds."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -145,7 +183,10 @@ def write_manifest(folder: str, manifest: M, digests: dict[str, Digest] | None =
     """
     listed = digests_of(folder) if digests is None else digests
     whole = manifest.model_copy(update={"digests": listed})
+    sync_tree(folder)  # a manifest that survives a power cut must not describe files that did not
     write_sealed(join(folder, MANIFEST), whole.model_dump(mode="json"))
+    if is_local(folder):
+        sync(resolve(folder)[1])
     return whole
 
 

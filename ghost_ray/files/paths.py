@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
+import errno
 import functools
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 import urllib.parse
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -189,10 +191,11 @@ def write_bytes(uri: str, data: bytes) -> None:
     """Write a small file in one step: readers see the old content or the new, never a partial one."""
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
+        require_regular(uri, path, "path")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = f"{path}.{secrets.token_hex(4)}.tmp"
         try:
-            with open(temporary, "wb") as handle:
+            with open(temporary, "xb") as handle:
                 handle.write(data)
                 handle.flush()
                 os.fsync(handle.fileno())
@@ -203,6 +206,39 @@ def write_bytes(uri: str, data: bytes) -> None:
     else:
         with filesystem.open_output_stream(path) as handle:
             handle.write(data)
+
+
+def require_regular(uri: str, path: str, field: str) -> None:
+    """Refuse to replace a pipe, a socket or a device; ``path`` is local."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise InputError(field, uri, "is neither a file nor a folder", "choose another name")
+
+
+def sync_tree(uri: str) -> None:
+    """`sync` a folder and all below it; what is written to an object store lasts anyway."""
+    filesystem, path = resolve(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        for folder, _, names in os.walk(path, topdown=False):
+            for name in names:
+                sync(os.path.join(folder, name))
+            sync(folder)
+
+
+def sync(path: str) -> None:
+    """Make the bytes of a local file, or the names in a local folder, survive a power cut."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return  # a link, or removed meanwhile
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot do it for folders
+            raise
+    finally:
+        os.close(handle)
 
 
 def remove_tree(uri: str) -> None:

@@ -16,9 +16,9 @@ from ghost_ray.cluster.sampling import count_labels, look_at
 from ghost_ray.config import FitConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import OutputFolder
-from ghost_ray.files.manifest import Data, provenance
+from ghost_ray.files.manifest import Data, difference, provenance
 from ghost_ray.gaussians import Accumulator
-from ghost_ray.model import ModelManifest, write_model
+from ghost_ray.model import Model, ModelManifest, write_model
 from ghost_ray.progress import progress
 from ghost_ray.store import ClassCount, Piece, Store
 
@@ -71,7 +71,19 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> FitResult:
         The store's statistics where they are known already, merged from those of its parts.
     """
     store = Store.open(config.store, verify=config.verify)
-    with OutputFolder(config.out, overwrite=config.overwrite) as output, workers(config):
+    made_from = store.fingerprint()
+    output = OutputFolder(
+        config.out,
+        kind="model",
+        overwrite=config.overwrite,
+        differs=lambda made: difference(made, config, [made_from]),
+    )
+    if output.finished:
+        model = Model.open(config.out, "out")
+        statistics = model.statistics()
+        assert statistics is not None  # a fit always writes them
+        return _result(config, store, model.manifest.notes, describe(statistics, store))
+    with output, workers(config):
         if statistics is None:
             statistics = fit_store(store)
         _require_a_gaussian(statistics, store)
@@ -80,7 +92,7 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> FitResult:
         manifest = ModelManifest(
             **provenance(config),
             network=store.manifest.network,
-            data=[Data(uri=redact(store.uri), kind="store", fingerprint=store.fingerprint())],
+            data=[Data(uri=redact(store.uri), kind="store", fingerprint=made_from)],
             rows=findings["rows_used"],
             class_names=store.manifest.class_names,
             missing_classes=len(findings["missing"]),
@@ -90,6 +102,10 @@ def run(config: FitConfig, statistics: Accumulator | None = None) -> FitResult:
         )
         write_model(output.staging, None, statistics, manifest)
         output.publish()
+    return _result(config, store, notes, findings)
+
+
+def _result(config: FitConfig, store: Store, notes: list[str], findings: Findings) -> FitResult:
     return {
         "model": config.out,
         "store": config.store,

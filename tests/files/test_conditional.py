@@ -56,7 +56,7 @@ def test_credentials_of_a_uri_and_of_a_file_are_used(tmp_path: Path, monkeypatch
         found = look(f"s3://{store.bucket}/file?endpoint_override={store.endpoint}&scheme=http")
         assert found is not None
         assert found.data == b"1"
-        assert written_at(in_uri) <= time_at(store.uri(store.bucket))
+        assert written_at(in_uri) <= time_at(in_uri)
 
 
 def test_a_store_without_conditional_writes_is_refused() -> None:

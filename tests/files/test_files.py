@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.object_stores import object_store_in_environment
 
 from ghost_ray.errors import GateFailed, InputError, JobFailed, one_line, redact
 from ghost_ray.files import (
     OutputFolder,
     beside,
     join,
-    kind_of,
     output_file,
-    read_bytes,
     read_json,
-    remove_file,
     resolve,
     write_bytes,
     write_json,
@@ -64,40 +58,6 @@ def test_overwrite_replaces_whole(tmp_path: Path) -> None:
     assert set(content_of(tmp_path)) == {"out/manifest.json"}
 
 
-class TestKilledWhilePublishing:
-    """An object store has no rename: a result is copied, the manifest last, and a kill may come between."""
-
-    @pytest.fixture
-    def place(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-        with object_store_in_environment(monkeypatch) as store:
-            place = f"s3://{store.bucket}/deep/result"
-            self.publish(place, b"old")
-            killed = OutputFolder(place, overwrite=True).__enter__()
-            self.write(killed, b"lost")
-            yield place
-
-    def write(self, output: OutputFolder, content: bytes) -> None:
-        write_bytes(join(output.staging, "content"), content)
-        write_json(join(output.staging, "manifest.json"), {"format": "ghost_ray"})
-
-    def publish(self, place: str, content: bytes, *, overwrite: bool = False) -> None:
-        with OutputFolder(place, overwrite=overwrite) as output:
-            self.write(output, content)
-            output.publish()
-        assert read_bytes(join(place, "content")) == content
-        assert kind_of(output.staging) == "nothing"
-
-    def test_before_the_old_one_went_it_still_needs_overwrite(self, place: str) -> None:
-        with pytest.raises(InputError, match="`overwrite=True`"):
-            OutputFolder(place)
-        assert read_bytes(join(place, "content")) == b"old"
-        self.publish(place, b"new", overwrite=True)
-
-    def test_between_the_same_command_ends_right(self, place: str) -> None:
-        remove_file(join(place, "manifest.json"))
-        self.publish(place, b"new")
-
-
 def test_refuses_existing_results_foreign_folders_and_files(tmp_path: Path) -> None:
     out = finished(tmp_path / "out")
     with pytest.raises(InputError, match="`overwrite=True`"):
@@ -121,27 +81,6 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
         write_json(f"{output.staging}/manifest.json", {"format": "ghost_ray"})
         output.publish()
     assert set(content_of(tmp_path)) == {"out/manifest.json"}
-
-
-def _try_to_enter(out: str, answers: multiprocessing.Queue[str]) -> None:
-    try:
-        with OutputFolder(out, resume=True):
-            answers.put("entered")
-    except InputError as error:
-        answers.put(str(error))
-
-
-def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    answers: multiprocessing.Queue[str] = context.Queue()
-    out = str(tmp_path / "out")
-    with OutputFolder(out, resume=True):
-        other = context.Process(target=_try_to_enter, args=(out, answers))
-        other.start()
-        assert "another run" in answers.get(timeout=60)
-        other.join()
-    _try_to_enter(out, answers)
-    assert answers.get(timeout=60) == "entered"
 
 
 def test_resume_keeps_what_was_staged(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from support.object_stores import object_store_in_environment
 
 from ghost_ray import registry
 from ghost_ray.errors import JobFailed
-from ghost_ray.files import join
+from ghost_ray.files import claims, join
 from ghost_ray.files.conditional import look
-from ghost_ray.registry import locks
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def test_a_local_lock_ends_with_its_killed_process(tmp_path: Path) -> None:
 
 def test_a_living_holder_renews_its_lease(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     root = join(bucket, "renewal")
-    monkeypatch.setattr(locks, "_RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(claims, "RENEW_SECONDS", 0.05)
     with registry.hold(root, "refit") as lock:
         first = look(join(root, ".locks", "refit.json"))
         assert first is not None
@@ -96,15 +95,16 @@ def test_a_living_holder_renews_its_lease(bucket: str, monkeypatch: pytest.Monke
 
 def test_who_lost_the_lease_does_not_take_it_back_or_give_it_up(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     root = join(bucket, "taken")
-    asleep = locks._Lease(root, "refit")
+    where = join(root, ".locks", "refit.json")
+    asleep = claims.Lease(where, root, "registry", kept=True, probed=True)
     assert asleep.take({"job": "asleep", "host": "elsewhere"})
-    monkeypatch.setattr(locks, "_EXPIRY_SECONDS", -1.0)
-    awake = locks._Lease(root, "refit")
+    monkeypatch.setattr(claims, "EXPIRY_SECONDS", -1.0)
+    awake = claims.Lease(where, root, "registry", kept=True, probed=True)
     assert awake.take({"job": "awake", "host": "elsewhere"})
-    monkeypatch.setattr(locks, "_EXPIRY_SECONDS", 300.0)
+    monkeypatch.setattr(claims, "EXPIRY_SECONDS", 300.0)
     with pytest.raises(JobFailed, match="lost"):
         asleep.check()
-    asleep._replace(asleep._about)
+    asleep.replace({"job": "asleep"})
     asleep.release()
     awake.check()
     holder = registry.holder(root, "refit")

@@ -8,8 +8,8 @@ from ghost_ray.cluster import map_ordered, workers
 from ghost_ray.cluster.shuffle import clustered
 from ghost_ray.config import AuditConfig
 from ghost_ray.errors import GateFailed, InputError, redact
-from ghost_ray.files import OutputFolder, join, remove_tree, write_json
-from ghost_ray.files.manifest import Data, Manifest, provenance, write_manifest
+from ghost_ray.files import OutputFolder, join, read_json, remove_tree, write_json
+from ghost_ray.files.manifest import Data, Manifest, difference, provenance, read_manifest, write_manifest
 from ghost_ray.jobs.audit.audit_summary import AuditSummary, Distribution, Summary
 from ghost_ray.jobs.audit.class_tests import Sampling, test_range
 from ghost_ray.jobs.audit.example_cells import TYPICAL_QUANTILES, Examples
@@ -20,6 +20,7 @@ from ghost_ray.jobs.audit.verdict import percent
 from ghost_ray.progress import progress
 from ghost_ray.store import Piece, Store
 
+SUMMARY = "summary.json"
 _WORK = "work"
 
 
@@ -48,7 +49,18 @@ def audit_store(config: AuditConfig, store: Store) -> AuditResult:
     """Audit a store that is already open; otherwise as ``run``."""
     if not any((file.groups.last_label >= 0).any() for file in store.files):
         raise InputError("store", redact(store.uri), "has no labelled row", "audit a store of labelled training images")
-    with OutputFolder(config.out, overwrite=config.overwrite, resume=True) as output:
+    made_from = store.fingerprint()
+    output = OutputFolder(
+        config.out,
+        kind="audit",
+        overwrite=config.overwrite,
+        resume=True,
+        differs=lambda made: difference(made, config, [made_from], {"fail_above"}),
+    )
+    if output.finished:
+        read_manifest(config.out, AuditManifest, "out", "ghost-ray audit")  # refuses a damaged one
+        return _answer(config, read_json(join(config.out, SUMMARY)))
+    with output:
         try:
             with workers(config):
                 summary = _audit(config, store, output.staging)
@@ -58,7 +70,7 @@ def audit_store(config: AuditConfig, store: Store) -> AuditResult:
         manifest = AuditManifest(
             **provenance(config),
             network=store.manifest.network,
-            data=[Data(uri=redact(store.uri), kind="store", fingerprint=store.fingerprint())],
+            data=[Data(uri=redact(store.uri), kind="store", fingerprint=made_from)],
             rows=summary["rows_tested"],
             class_names=store.manifest.class_names,
             tests=summary["tests"],
@@ -67,6 +79,11 @@ def audit_store(config: AuditConfig, store: Store) -> AuditResult:
         remove_tree(join(output.staging, _WORK))
         write_manifest(output.staging, manifest)
         output.publish()
+    return _answer(config, summary)
+
+
+def _answer(config: AuditConfig, summary: AuditSummary) -> AuditResult:
+    """The result, or what ``fail_above`` says against it."""
     result: AuditResult = {"audit": config.out, "store": config.store, **summary}
     rate, limit = summary["rejected_fraction"], config.fail_above
     if limit is not None and rate > limit:
@@ -132,5 +149,5 @@ def _conclude(
                 part(block, adjusted, rejected)
     examples.write(staging, store, sampling)
     result = summary.result(config.alpha, config.family, W)
-    write_json(join(staging, "summary.json"), result)
+    write_json(join(staging, SUMMARY), result)
     return result

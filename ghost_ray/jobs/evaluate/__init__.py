@@ -27,9 +27,9 @@ from ghost_ray.checks import of_negative_top_logits
 from ghost_ray.cluster import ray_session, workers
 from ghost_ray.config import EvaluateConfig
 from ghost_ray.errors import redact
-from ghost_ray.files import OutputFolder, join, remove_tree, resolve, write_bytes, write_json
+from ghost_ray.files import OutputFolder, join, read_json, remove_tree, resolve, write_bytes, write_json
 from ghost_ray.files.digests import sizes_in
-from ghost_ray.files.manifest import Data, Manifest, provenance, write_manifest
+from ghost_ray.files.manifest import Data, Manifest, difference, provenance, read_manifest, write_manifest
 from ghost_ray.jobs.evaluate.costs import Clock, Cost, costs
 from ghost_ray.jobs.evaluate.earlier import Earlier
 from ghost_ray.jobs.evaluate.evaluate_notes import noticed
@@ -62,7 +62,19 @@ def run(config: EvaluateConfig) -> EvaluateResult:
 
 def run_plan(config: EvaluateConfig, plan: Plan, earlier: Earlier | None = None) -> EvaluateResult:
     """Evaluate as planned; for the rest as ``run``. What ``earlier`` has is not computed again."""
-    with OutputFolder(config.out, overwrite=config.overwrite) as output:
+    stores = [reader.store for reader in (plan.fit, *plan.sets.values())]
+    prints = [store.fingerprint() for store in stores]
+    output = OutputFolder(
+        config.out,
+        kind="evaluation",
+        overwrite=config.overwrite,
+        differs=lambda made: difference(made, config, prints),
+    )
+    if output.finished:
+        read_manifest(config.out, EvaluationManifest, "out", "ghost-ray evaluate")  # refuses a damaged one
+        done: Evaluation = read_json(join(config.out, "metrics.json"))
+        return {"evaluation": config.out, **done}
+    with output:
         with workers(config) if plan.light else ray_session(config):
             summary, spent = _evaluate(config, plan, output.staging, earlier)
         sets = {name: reader.store.rows for name, reader in plan.sets.items()}
@@ -70,8 +82,8 @@ def run_plan(config: EvaluateConfig, plan: Plan, earlier: Earlier | None = None)
             **provenance(config),
             network=plan.fit.store.manifest.network,
             data=[
-                Data(uri=redact(reader.store.uri), kind="store", fingerprint=reader.store.fingerprint())
-                for reader in (plan.fit, *plan.sets.values())
+                Data(uri=redact(store.uri), kind="store", fingerprint=made_from)
+                for store, made_from in zip(stores, prints, strict=True)
             ],
             rows=sum(sets.values()),
             methods=list(plan.scorers),

@@ -24,7 +24,7 @@ from ghost_ray.jobs.extract.losses import Device
 from ghost_ray.jobs.extract.network_client import end_kept_template
 from ghost_ray.jobs.extract.pool import plan_pool
 from ghost_ray.jobs.extract.quarantine import Quarantine
-from ghost_ray.jobs.extract.resume import claim, left_to_do
+from ghost_ray.jobs.extract.resume import claim, left_to_do, made_differently
 from ghost_ray.jobs.extract.survey import Outcome, survey
 from ghost_ray.jobs.extract.tally import Reporter, hopeless, tallying_here
 from ghost_ray.progress import say
@@ -53,8 +53,23 @@ class ExtractResult(ExtractedStore):
 
 def extract(config: ExtractConfig, plan: Plan | None = None) -> ExtractResult:
     """Do the whole job; see :func:`ghost_ray.jobs.extract.run`. A given plan may cover a part of the data."""
-    output = OutputFolder(config.out, overwrite=config.overwrite, resume=True)
-    plan = plan or make_plan(config)
+    planned = plan
+
+    def whole_plan() -> Plan:
+        nonlocal planned
+        planned = planned or make_plan(config)
+        return planned
+
+    output = OutputFolder(
+        config.out,
+        kind="store",
+        overwrite=config.overwrite,
+        resume=True,
+        differs=lambda made: made_differently(made, config, whole_plan()),
+    )
+    if output.finished:
+        return {**_summary(Store.open(config.out, "out")), "images_per_second": None}
+    plan = whole_plan()
     for note in plan.notes:
         say(f"extract: {note}")
     rate = None

@@ -12,6 +12,7 @@ from ghost_ray.jobs.extract.extract_plan import Plan
 from ghost_ray.jobs.extract.list_stage import Todo
 from ghost_ray.jobs.extract.portions import Portion, portions_digest
 from ghost_ray.jobs.extract.work_files import BLOCKS, RECORDS, BlockName, block_names, record_names
+from ghost_ray.sources import fingerprint_of
 from ghost_ray.store import StoreManifest
 
 SETTINGS = "settings.json"
@@ -53,6 +54,25 @@ def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
     filesystem.delete_dir_contents(path, missing_dir_ok=True)
     write_json(join(output.staging, SETTINGS), mine)
     return False
+
+
+def made_differently(made: dict[str, Any], config: ExtractConfig, plan: Plan) -> str:
+    """What this run would make differently from the finished store with the manifest ``made``, in words."""
+    try:
+        store = StoreManifest.model_validate(made)
+        theirs = _settings(store.config, store.network.weights_sha256, store.data[0].fingerprint)
+    except (ValueError, IndexError):
+        return "its manifest is not understood"
+    if not store.is_of_this_code():
+        return "by a release with other results"
+    listing = plan.data.fingerprint or fingerprint_of(config.data, config.format, config.root)
+    mine = _settings(config.model_dump(mode="json"), plan.network.weights_sha256, listing)
+    for name, value in mine.items():
+        if theirs.get(name) != value:
+            return _difference(name, theirs.get(name), value)
+    # Tables of classes and the store of `restrict_like` are files of their own, whose content shows in these.
+    same = (store.network.restricted_to, store.class_names) == (plan.network.restricted_to, plan.class_names)
+    return "" if same else "with other classes"
 
 
 def _started(staging: str) -> tuple[dict[str, Any] | None, bool]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from ghost_ray.config import ImportConfig
+from ghost_ray.config import ImportConfig, places_of
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files import OutputFolder, is_local, resolve
-from ghost_ray.files.manifest import Data, Network, provenance
+from ghost_ray.files.copies import version_of
+from ghost_ray.files.manifest import Data, Network, difference, provenance
 from ghost_ray.jobs.importing.choosing import split_name
 from ghost_ray.jobs.importing.import_notes import noticed
 from ghost_ray.jobs.importing.import_plan import Plan, make_plan
@@ -22,6 +24,7 @@ from ghost_ray.store import (
     UNKNOWN,
     ClusteredWriter,
     RowFile,
+    Store,
     StoreManifest,
     finish_store,
     row_keys,
@@ -44,6 +47,10 @@ class _Written:
     known: int
     correct: int
 
+    @property
+    def accuracy(self) -> float | None:
+        return self.correct / self.known if self.known else None
+
 
 class ImportResult(TypedDict):
     """What ``import`` returns."""
@@ -62,9 +69,20 @@ class ImportResult(TypedDict):
 
 def run(config: ImportConfig) -> ImportResult:
     """Import arrays into a store, the rows without a class optionally into another; returns what was written."""
-    outputs = [OutputFolder(config.out, overwrite=config.overwrite)]
-    if config.unknown_out:
-        outputs.append(OutputFolder(config.unknown_out, overwrite=config.overwrite, field="unknown_out"))
+    made_from = _versions(config)
+    outputs = [
+        OutputFolder(
+            place,
+            kind="store",
+            overwrite=config.overwrite,
+            field=field,
+            differs=lambda made: difference(made, config, [made_from]),
+        )
+        for field, place in (("out", config.out), ("unknown_out", config.unknown_out))
+        if place is not None
+    ]
+    if all(output.finished for output in outputs):
+        return _finished(config)
     with contextlib.ExitStack() as stack:
         for output in outputs:
             stack.enter_context(output)
@@ -79,7 +97,7 @@ def run(config: ImportConfig) -> ImportResult:
                 ]
             notes = [*plan.notes, *noticed(plan, predictions)]
         for part, output in zip(written, outputs, strict=True):
-            _finish(config, plan, part, output.staging, notes)
+            _finish(config, plan, part, output.staging, notes, made_from)
         for output in outputs:
             output.publish()
     first, *others = written
@@ -89,11 +107,44 @@ def run(config: ImportConfig) -> ImportResult:
         "classes": plan.classes,
         "dimensions": plan.dimensions,
         "known": first.known,
-        "accuracy": first.correct / first.known if first.known else None,
+        "accuracy": first.accuracy,
         "head": plan.head is not None,
         "unknown_store": config.unknown_out,
         "unknown_rows": others[0].rows if others else None,
         "notes": notes,
+    }
+
+
+def _versions(config: ImportConfig) -> str:
+    """One fingerprint of all files that are imported; it changes when one of them does."""
+    facts: list[tuple[str, str, str]] = []
+    for use in places_of(config):
+        if not use.written:
+            uri, name = split_name(use.uri)
+            if use.field == "restrict_like":
+                version = Store.open(uri, use.field).fingerprint()
+            else:
+                version = version_of(uri, use.field)
+            facts.append((use.field, name, version))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _finished(config: ImportConfig) -> ImportResult:
+    """What was returned when the stores were made."""
+    store = Store.open(config.out, "out")
+    other = Store.open(config.unknown_out, "unknown_out") if config.unknown_out else None
+    labels = [store.read_small(piece, "label")["label"].to_numpy() for piece in store.pieces()]
+    return {
+        "store": config.out,
+        "rows": store.rows,
+        "classes": store.classes,
+        "dimensions": store.dimensions,
+        "known": sum(int((part != UNKNOWN).sum()) for part in labels),
+        "accuracy": store.manifest.accuracy,
+        "head": store.manifest.has_head,
+        "unknown_store": config.unknown_out,
+        "unknown_rows": other.rows if other else None,
+        "notes": store.manifest.notes,
     }
 
 
@@ -157,7 +208,7 @@ def _finite(array: np.ndarray, rows: np.ndarray, field: str, given: str) -> np.n
     return taken
 
 
-def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes: list[str]) -> None:
+def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes: list[str], made_from: str) -> None:
     if plan.head:
         write_head(folder, plan.head)
     uri = split_name(config.features)[0]
@@ -170,11 +221,12 @@ def _finish(config: ImportConfig, plan: Plan, part: _Written, folder: str, notes
             restricted_to=plan.kept,
             head_sha256=plan.head.sha256() if plan.head else None,
         ),
-        data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind)],
+        data=[Data(uri=redact(resolve(uri)[1] if is_local(uri) else uri), kind=plan.kind, fingerprint=made_from)],
         rows=part.rows,
         layout="clustered",
         class_names=plan.class_names,
         has_head=plan.head is not None,
         notes=notes,
+        accuracy=part.accuracy,
     )
     finish_store(folder, manifest, part.files)

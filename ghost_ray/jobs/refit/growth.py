@@ -102,7 +102,7 @@ def _join_stores(config: ExtractConfig, old: Store, new: Store) -> None:
     files = [join(store.uri, "rows", file.name) for store in (old, new) for file in store.files]
     head = new.head()
     assert head is not None  # extract always writes one
-    with OutputFolder(config.out, overwrite=True) as output:
+    with OutputFolder(config.out, kind="store", overwrite=True) as output:
         with workers(config):
             written = arrange(files, output.staging, row_schema(new.dimensions), new.classes)
             counted = count_labels(Store(output.staging, new.manifest, written))

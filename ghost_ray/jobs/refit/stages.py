@@ -124,7 +124,7 @@ class Stages:
         if _is_done(place) or stage not in self._kept or self._previous is None:
             return _is_done(place)
         here, old = resolve(join(version_folder(self._config.registry, self._previous.version), stage))
-        with OutputFolder(place, overwrite=True) as output:
+        with OutputFolder(place, kind=stage, overwrite=True) as output:
             new = resolve(output.staging)[1]
             fs.copy_files(old, new, source_filesystem=here, destination_filesystem=here)
             output.publish()

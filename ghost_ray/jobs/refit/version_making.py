@@ -53,7 +53,9 @@ def make_version(
         previous = reference(root, registry.current(root))
         for step in steps(config, inputs, changed, previous):
             log.line("plan", what=step["what"], action=step["action"], why=step["why"])
-    with OutputFolder(registry.version_folder(root, log.version), resume=True, field="registry") as output:
+    with OutputFolder(
+        registry.version_folder(root, log.version), kind="version", resume=True, field="registry"
+    ) as output:
         stages = Stages(config, inputs, output.staging, log, previous)
         with named_cluster(config):
             summary = stages.run()
