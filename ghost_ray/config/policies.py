@@ -22,8 +22,8 @@ TASK_RETRIES = 5
 """How often Ray retries a task whose worker or node died. A task that raised an exception is not retried."""
 
 STREAM_ROUNDS = 5
-"""How often an extraction looks for images without a row and computes them. Such images were
-lost with a node, or remained when Ray lost something that the stream needs."""
+"""How often in a row an extraction looks in vain for images without a row. Such images were lost with a node, or
+remained when Ray lost something that the stream needs. A round in which any image was finished does not count."""
 
 NETWORK_LOSSES = 4
 """How many processes that hold a network may die in a row, with nothing computed in between, before the device of an
@@ -59,4 +59,4 @@ class Stage(StrEnum):
 
 
 TIMED_STAGES = (Stage.READ, Stage.DECODE, Stage.EMBED, Stage.WRITE)
-"""The stages whose seconds are added up; listing is over before the first of them begins."""
+"""The stages whose seconds are added up. The listing of a shard reads its images: that is counted as reading."""

@@ -111,7 +111,7 @@ def stores(folder: Path) -> Variants:
         (place / "manifest.json").write_text(json.dumps(described))
         for name, data in files.items():
             (place / "rows" / name).write_bytes(data)
-        (place / INDEX).write_bytes(_rotten(index, rng) if rng.random() < 0.2 else index)
+        (place / INDEX).write_bytes(_rotten_tensors(index, rng) if rng.random() < 0.2 else index)
         data = rng.choice(odd) if rng.random() < 0.4 else files[first]
         if rng.random() < 0.8:
             data = _rotten_parquet(data, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -90,7 +91,8 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
     if done:
         say(f"extract: {done:,} of {'' if plan.exact else 'about '}{plan.images:,} images are done already")
     with Quarantine() as quarantine:
-        for _ in range(STREAM_ROUNDS):
+        in_vain, written = 0, _written(plan, staging)
+        while in_vain < STREAM_ROUNDS:
             if todo:
                 left = max(1, plan.images - done)
                 ended = _stream(config, plan, todo, left, staging, quarantine.gpus, here=here)
@@ -101,6 +103,8 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
             todo, done = result.left, result.images - result.missing
             if not todo:
                 break
+            before, written = written, _written(plan, staging)
+            in_vain = 0 if written > before else in_vain + 1
         else:
             lost_images = f"{result.missing:,} images were lost in each of {STREAM_ROUNDS} rounds"
             raise failure or JobFailed(f"{lost_images} — run the same command again")
@@ -108,6 +112,11 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
     _check(config, plan, staging, result)
     commit(config, plan, staging, result)
     return round(images / elapsed, 2) if images else None
+
+
+def _written(plan: Plan, staging: str) -> int:
+    """Images in the blocks so far: a round that adds to them made progress."""
+    return left_to_do(plan.portions, staging, again=False)[1]
 
 
 def _check(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
@@ -177,14 +186,23 @@ def _ours(error: BaseException) -> GhostRayError | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, GhostRayError):
+            seen.args = (_without_advice(str(seen)), *seen.args[1:])
             return seen
         inner = getattr(seen, "cause", None)
         seen = inner if isinstance(inner, BaseException) else seen.__cause__
     return None
 
 
+_ADVICE = re.compile(r"\s*Failed to [^\n]* after \d+/\d+ attempts \(total backoff.*", re.DOTALL)
+
+
+def _without_advice(text: str) -> str:
+    """What an error says itself: Ray Data appends how its own retries are set."""
+    return _ADVICE.sub("", text)
+
+
 def _last_line(error: BaseException) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    lines = [line for line in _without_advice(str(error)).strip().splitlines() if line.strip()]
     return one_line(lines[-1] if lines else type(error).__name__)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import time
 from collections import Counter
@@ -171,7 +172,8 @@ def showing(counts: Callable[[], Counts], total: int | None, portions: int) -> I
     stop = threading.Event()
     with progress("extract", total, "images") as shown:
         of = portions if total is None else None
-        thread = threading.Thread(target=_show, args=(counts, shown, stop, of), daemon=True)
+        here = contextvars.copy_context()  # in which the job may be quiet; a thread does not inherit it
+        thread = threading.Thread(target=here.run, args=(_show, counts, shown, stop, of), daemon=True)
         thread.start()
         try:
             yield

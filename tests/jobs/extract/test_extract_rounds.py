@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from test_extract import make, rows_of
 
 from ghost_ray.config.policies import STREAM_ROUNDS
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import pipeline, run
+from ghost_ray.jobs.extract import pipeline, portions, run
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,29 @@ def test_not_for_ever(address: str, tmp_path: Path, rounds: Callable[..., list[i
     with pytest.raises(JobFailed, match="finished work is kept; run the same command again"):
         run(make(tmp_path / "store", tmp_path / "data", address=address))
     assert len(seen) == STREAM_ROUNDS
+
+
+def test_a_round_that_made_progress_does_not_count(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More losses than may follow in vain, each after one portion more was done."""
+    monkeypatch.setattr(portions, "_IMAGES", 1)
+    write_folder(tmp_path / "some", 1)
+    keys = [f"class-{number:02d}/00000.jpg" for number in range(4 * STREAM_ROUNDS)]
+    for key in keys:
+        (tmp_path / "data" / key).parent.mkdir(parents=True)
+        shutil.copy(tmp_path / "some" / "ant" / "00000.jpg", tmp_path / "data" / key)
+    stream, seen = pipeline.stream, list[int]()
+
+    def one_portion_and_a_loss(plan: Any, todo: Any, *others: Any) -> None:
+        seen.append(len(todo))
+        stream(plan, todo[:1], *others)
+        lose_an_actor()
+
+    monkeypatch.setattr(pipeline, "stream", one_portion_and_a_loss)
+    run(make(tmp_path / "store", tmp_path / "data", address=address, unknown=True))
+    assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
+    assert len(seen) > STREAM_ROUNDS
 
 
 def test_not_where_the_same_would_happen_again(address: str, tmp_path: Path, rounds: Callable[..., list[int]]) -> None:
