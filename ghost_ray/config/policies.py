@@ -41,6 +41,10 @@ REQUEST_PAUSES = (0.1, 0.5, 2.0)
 STORE_PATIENCE = 30.0
 """Seconds that an object store as a whole may be down before a job ends; its work is kept."""
 
+LOST_NODE_PATIENCE = 120.0
+"""Seconds without a finished image after a node was lost, before the round ends and another one begins. The driver may
+wait for a node that is cut off until its connections time out, which takes Ray seven minutes."""
+
 JOIN_PATIENCE = 45.0
 """Seconds that a job waits for nodes to join if nothing indicates that any will."""
 

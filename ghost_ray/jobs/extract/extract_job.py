@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypedDict
 
 from ghost_ray.cluster import cluster_cpus, named_cluster, ray_session, require_places, workers
-from ghost_ray.cluster.faults import lost_something
+from ghost_ray.cluster.faults import can_be_ended, lost_something
 from ghost_ray.config import ExtractConfig
 from ghost_ray.config.policies import STREAM_ROUNDS
 from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed, one_line, redact
@@ -151,17 +150,25 @@ def _stream(
     total = images if plan.exact else None
     if here:
         tally = tallying_here(limit, total, len(todo))
-        run: Callable[[Reporter], None] = partial(stream_here, config, plan, todo, images, staging)
+
+        def run(to: Reporter) -> None:
+            stream_here(config, plan, todo, images, staging, to)
+
     else:
         from ghost_ray.jobs.extract.pipeline import stream  # Ray Data takes a second to import
-        from ghost_ray.jobs.extract.ray_tally import tallying
+        from ghost_ray.jobs.extract.ray_tally import RayWatch, tallying
 
         rows = rows_per_block(images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
         may_grow = bool(config.address or os.environ.get("RAY_ADDRESS"))
         pool = plan_pool(config, plan.demand, images, rows, may_grow=may_grow).without(unusable)
         require_places(config)  # including nodes that have joined meanwhile
-        tally = tallying(limit, total, len(todo), spare=pool.max_actors // 2)
-        run = partial(stream, plan, todo, rows, pool, config.batch_size, staging)
+        watch = RayWatch(partial(_written, plan, staging))
+        tally = tallying(limit, total, len(todo), watch, spare=pool.max_actors // 2, store=redact(config.out))
+
+        def run(to: Reporter) -> None:
+            with can_be_ended() as watch.end:
+                stream(plan, todo, rows, pool, config.batch_size, staging, to)
+
     failure = None
     with tally as (reporter, counts):
         try:
