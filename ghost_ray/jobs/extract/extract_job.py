@@ -170,22 +170,23 @@ def _stream(
                 stream(plan, todo, rows, pool, config.batch_size, staging, to)
 
     failure = None
-    with tally as (reporter, counts):
-        try:
-            run(reporter)
-        except Exception as error:  # Ray Data wraps what its workers raise in types of several modules
-            now = counts()
-            if hopeless(now.failures, limit):
-                raise _too_many(config, plan.images, now.failures, now.examples, None) from None
-            if (ours := _ours(error)) is not None:
-                raise ours from None
-            cause = _last_line(error)
-            failure = JobFailed(f"{cause} — finished work is kept; run the same command again")
-            if here or not lost_something(error):
-                raise failure from None
-            say(f"extract: {cause} — finished work is kept; another round processes the rest")
-        now = counts()
-        return _Round(now.broken, now.images, failure)
+    try:
+        with tally as (reporter, counts):
+            try:
+                run(reporter)
+            finally:
+                now = counts()
+    except Exception as error:  # Ray Data wraps what its workers raise in types of several modules
+        if hopeless(now.failures, limit):
+            raise _too_many(config, plan.images, now.failures, now.examples, None) from None
+        if (ours := _ours(error)) is not None:
+            raise ours from None
+        cause = _last_line(error)
+        failure = JobFailed(f"{cause} — finished work is kept; run the same command again")
+        if here or not lost_something(error):
+            raise failure from None
+        say(f"extract: {cause} — finished work is kept; another round processes the rest")
+    return _Round(now.broken, now.images, failure)
 
 
 def _ours(error: BaseException) -> GhostRayError | None:

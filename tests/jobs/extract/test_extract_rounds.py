@@ -131,6 +131,7 @@ def test_a_stream_that_waits_for_a_lost_node_is_ended_and_the_rest_is_done(
         "is lost; what it held is computed elsewhere",
         "had is waited for",
         "was lost — finished work is kept; another round processes the rest",
+        "0/8 images (0 %), 0.0 images/s, stopped after",
     ):
         assert sentence in said
 
