@@ -34,11 +34,11 @@ class Engine(Protocol):
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start ``function(*arguments)``; return its handle."""
 
+    def submit_watched(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
+        """As ``submit``; beside the handle, one of a small result, to wait for the end of the task or its error."""
+
     def merge(self, function: Callable[[list[Any]], Any], handles: list[Any]) -> Any:
         """Start ``function(results)`` on the results of ``handles``, a list that it may empty; return its handle."""
-
-    def wait(self, handle: Any) -> None:
-        """Wait until a task has ended."""
 
     def result(self, handle: Any) -> Any:
         """Wait for a result, or raise what its task raised."""
@@ -86,13 +86,13 @@ class RayEngine:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._remote(function).remote(*arguments)
 
+    def submit_watched(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
+        # `ray.wait` does not raise, and the result itself should not come to the driver.
+        handle, end = self._remote(_call_watched).options(num_returns=2).remote(function, *arguments)
+        return handle, end
+
     def merge(self, function: Callable[[list[Any]], Any], handles: list[Any]) -> Any:
         return self._remote(_call_with_list).remote(self.put(function), *handles)
-
-    def wait(self, handle: Any) -> None:
-        import ray
-
-        ray.wait([handle], fetch_local=False)
 
     def result(self, handle: Any) -> Any:
         import ray
@@ -101,6 +101,10 @@ class RayEngine:
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()  # Ray itself sets the number of threads of the libraries in a worker
+
+
+def _call_watched(function: Callable[..., Any], *arguments: Any) -> tuple[Any, None]:
+    return function(*arguments), None
 
 
 def _call_with_list(function: Callable[[list[Any]], Any], *results: Any) -> Any:
@@ -159,6 +163,10 @@ class ThreadEngine:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._start(lambda found: function(*found), arguments)
 
+    def submit_watched(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
+        handle = self.submit(function, *arguments)
+        return handle, handle
+
     def merge(self, function: Callable[[list[Any]], Any], handles: list[Any]) -> Any:
         return self._start(function, handles)
 
@@ -173,9 +181,6 @@ class ThreadEngine:
             return function(found)
 
         return self._pool.submit(run)
-
-    def wait(self, handle: Any) -> None:
-        self.result(handle)
 
     def result(self, handle: Any) -> Any:
         try:

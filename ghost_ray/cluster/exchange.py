@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ghost_ray.cluster.buckets import Buckets
 from ghost_ray.cluster.row_sources import MARK, Batch, Origin, RunBatch, RunSource, Source, Unit, vector_widths
-from ghost_ray.files import resolve
+from ghost_ray.files import reaching, resolve
 from ghost_ray.store import ClusteredWriter, RowFile, to_table
 
 _STEP_BYTES = 64 << 20  # of rows that are put in order and handed to the writer at a time
@@ -131,6 +131,7 @@ def write_bucket(
             order = order[~repeated]
     writer = ClusteredWriter(folder, f"part-{bucket.index:05d}", schema)
     step = max(1, _STEP_BYTES // (4 * sum(widths.values())))
-    for start in range(0, len(order), step):
-        writer.write(held.table(order[start : start + step]))
-    return writer.close()
+    with reaching(folder, "out"):
+        for start in range(0, len(order), step):
+            writer.write(held.table(order[start : start + step]))
+        return writer.close()

@@ -6,10 +6,12 @@ import contextlib
 import glob
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ghost_ray.cluster.ray_interfaces import token_mode, wants_token, without_token
@@ -40,11 +42,14 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
 
     mine = not ray.is_initialized()
     leave: Callable[[], None] = ray.shutdown
+    others = set(_descendants(os.getpid()))
+    rays: list[int] = []
     # Ray tells of the death of a worker on stdout, where programs read the answer.
     with contextlib.redirect_stdout(sys.stderr), _mode_of_the_cluster(config) if mine else contextlib.nullcontext():
         try:
             if mine:
                 _start(config)
+                rays = [process for process in _descendants(os.getpid()) if process not in others]
             require_places(config)
             yield
         except ray.exceptions.RayTaskError as error:
@@ -53,7 +58,7 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
             raise JobFailed(f"Ray: {one_line(error)} — run the same command again") from None
         except (KeyboardInterrupt, SystemExit):
             if not cluster_address(config):
-                leave = _leave_at_once
+                leave = partial(_leave_at_once, rays)
             raise
         finally:
             if mine:
@@ -85,12 +90,15 @@ def prepare_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def _leave_at_once() -> None:
-    """Shut a local Ray down within three seconds; by itself it waits politely for its workers."""
+def _leave_at_once(started: Iterable[int]) -> None:
+    """Shut a local Ray down within three seconds; by itself it waits politely for its workers.
+
+    Only the processes that Ray ``started`` and those below them are killed: others belong to the user.
+    """
     import ray
 
     # Noted first: a worker whose raylet has ended is nobody's child any more.
-    processes = _descendants(os.getpid())
+    processes = {below for process in started for below in (process, *_descendants(process))}
     leaving = threading.Thread(target=ray.shutdown, daemon=True)
     leaving.start()
     leaving.join(2)
@@ -187,4 +195,5 @@ def _cause(error: Any) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, GhostRayError):
         return cause
-    return JobFailed(f"a task failed: {type(cause).__name__}: {one_line(cause)}")
+    host = re.search(r"\bip=([^\s,)]+)", str(error))
+    return JobFailed(f"a task failed{f' on {host[1]}' if host else ''}: {type(cause).__name__}: {one_line(cause)}")

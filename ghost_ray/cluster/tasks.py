@@ -111,7 +111,7 @@ def map_merge(
 
     ``merge(results)``, which may empty its list as it goes, always sees the same neighbours in the same order, so the
     result does not depend on the number of workers or on which finishes first. Results are merged as they arrive: about
-    one window of them exists at a time. ``done`` is called for each item in order.
+    one window of them exists at a time. ``done`` is called for each item in order; what its task raised is raised then.
     """
     engine = current_engine()
     references = [engine.put(value) for value in shared]
@@ -131,16 +131,16 @@ def map_merge(
                 levels.append([])
 
     def settle() -> None:
-        item, handle = pending.popleft()
-        engine.wait(handle)
+        item, end = pending.popleft()
+        engine.result(end)
         done(item)
 
     with engine.running():
         for item in items:
-            handle = engine.submit(function, item, *references)
-            pending.append((item, handle))
+            handle, end = engine.submit_watched(function, item, *references)
+            pending.append((item, end))
             add(handle)
-            del handle
+            del handle, end
             while len(pending) >= _window(engine):
                 settle()
         while pending:

@@ -22,8 +22,8 @@ TASK_RETRIES = 5
 """How often Ray retries a task whose worker or node died. A task that raised an exception is not retried."""
 
 STREAM_ROUNDS = 5
-"""How often an extraction looks for images without a row and computes them. Such images were
-lost with a node, or remained when Ray lost something that the stream needs."""
+"""How often in a row an extraction looks in vain for images without a row. Such images were lost with a node, or
+remained when Ray lost something that the stream needs. A round in which any image was finished does not count."""
 
 NETWORK_LOSSES = 4
 """How many processes that hold a network may die in a row, with nothing computed in between, before the device of an
@@ -40,6 +40,10 @@ REQUEST_PAUSES = (0.1, 0.5, 2.0)
 
 STORE_PATIENCE = 30.0
 """Seconds that an object store as a whole may be down before a job ends; its work is kept."""
+
+LOST_NODE_PATIENCE = 120.0
+"""Seconds without a finished image after a node was lost, before the round ends and another one begins. The driver may
+wait for a node that is cut off until its connections time out, which takes Ray seven minutes."""
 
 JOIN_PATIENCE = 45.0
 """Seconds that a job waits for nodes to join if nothing indicates that any will."""
@@ -59,4 +63,4 @@ class Stage(StrEnum):
 
 
 TIMED_STAGES = (Stage.READ, Stage.DECODE, Stage.EMBED, Stage.WRITE)
-"""The stages whose seconds are added up; listing is over before the first of them begins."""
+"""The stages whose seconds are added up. The listing of a shard reads its images: that is counted as reading."""

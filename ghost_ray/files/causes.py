@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import socket
 from collections.abc import Iterator
 from typing import Literal
 
@@ -99,6 +100,10 @@ def explained(error: OSError, field: str, uri: str) -> GhostRayError:
         return Unreachable(f"{field} '{shown}': the store cannot be reached ({said}) — {_LATER}")
     if cause == "slow":
         return Unreachable(f"{field} '{shown}': the store answers too slowly ({said}) — {_LATER}")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        host = socket.gethostname()
+        advice = "free space there, then run the same command again: finished work is kept"
+        return JobFailed(f"{field} '{shown}': no space is left on the disk of {host} ({said}) — {advice}")
     return JobFailed(f"{one_line(error)} — {_LATER}")
 
 

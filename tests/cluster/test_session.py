@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ghost_ray.cluster import map_ordered, ray_session
+from ghost_ray.cluster import map_merge, map_ordered, ray_session
 from ghost_ray.config import RayJobConfig
 from ghost_ray.errors import InputError, JobFailed
 
@@ -56,8 +56,24 @@ def test_a_wrong_input_found_by_a_task_reaches_the_user_as_such() -> None:
     assert (caught.value.field, caught.value.exit_code) == ("store", 2)
 
 
+def _refuse_the_first(item: int, folder: str) -> int:
+    if item == 0:
+        raise InputError("store", "x", "row 0 is wrong", "extract again")
+    (Path(folder) / str(item)).touch()
+    return item
+
+
+def test_an_error_in_the_first_piece_ends_a_merge_before_the_rest_is_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 0 is wrong"), ray_session(RayJobConfig()):
+        map_merge(_refuse_the_first, range(300), sum, str(tmp_path))
+    assert len(list(tmp_path.iterdir())) < 100, "one window of tasks, not all of them"
+
+
 def test_any_other_error_is_one_line() -> None:
-    with pytest.raises(JobFailed, match="ZeroDivisionError: deep inside") as caught, ray_session(RayJobConfig()):
+    with (
+        pytest.raises(JobFailed, match=r"a task failed on [\d.]+: ZeroDivisionError: deep inside") as caught,
+        ray_session(RayJobConfig()),
+    ):
         list(map_ordered(_break, range(3)))
     assert "\n" not in str(caught.value)
 

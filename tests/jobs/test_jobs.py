@@ -71,6 +71,8 @@ def test_refits_by_job_submission(cluster: Cluster, world: Path) -> None:
     assert f"Promoted {made}" in log
     assert re.search(rf"refit time=\S+ job=raysubmit_\w+ version={made} event=done stage=evaluate", log)
     assert exported >= metrics_on_the_dashboard()
+    images = "ray_ghost_ray_extract_images_total"
+    assert exported >= {f"{images} by job", f"{images} by store"}
 
     code, second, log = refit(cluster, "--config", config, "--json")
     assert (code, second["outcome"], second["todo"]) == (0, "up to date", "nothing")

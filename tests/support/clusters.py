@@ -64,7 +64,10 @@ class Cluster:
 
     @contextlib.contextmanager
     def scraping(self, prefix: str) -> Iterator[set[str]]:
-        """The names of all metrics beginning with ``prefix`` that are exported while the block runs."""
+        """The names of all metrics beginning with ``prefix`` that are exported while the block runs.
+
+        Beside each, it with each of its labels: ``NAME by LABEL``.
+        """
         seen: set[str] = set()
         stop = threading.Event()
 
@@ -72,7 +75,9 @@ class Cluster:
             while not stop.wait(1):
                 with contextlib.suppress(OSError), urllib.request.urlopen(self.metrics, timeout=10) as answer:
                     lines = answer.read().decode().splitlines()
-                    seen.update(re.split(r"[{ ]", line)[0] for line in lines if line.startswith(prefix))
+                    for line in (line for line in lines if line.startswith(prefix)):
+                        name = re.split(r"[{ ]", line)[0]
+                        seen.update([name, *(f"{name} by {label}" for label in re.findall(r'(\w+)="', line))])
 
         thread = threading.Thread(target=scrape, daemon=True)
         thread.start()

@@ -70,6 +70,9 @@ class Decode:
         elapsed = time.perf_counter() - start
         flat = pa.array(pixels.reshape(-1))
         share = 1 / max(1, items.num_rows)
+        read = np.full(items.num_rows, (elapsed - decode_seconds) * share, np.float32)
+        if "read_seconds" in items.column_names:  # of bytes that came along with the listing
+            read += items["read_seconds"].to_numpy()
         return pa.table(
             {
                 "key": items["key"],
@@ -79,7 +82,7 @@ class Decode:
                 "pixels": pa.FixedSizeListArray.from_arrays(flat, int(np.prod(shape))),
                 "stage": pa.array(stages, pa.string()),
                 "error": pa.array(errors, pa.string()),
-                "read_seconds": constant_column((elapsed - decode_seconds) * share, items.num_rows),
+                "read_seconds": pa.array(read),
                 "decode_seconds": constant_column(decode_seconds * share, items.num_rows),
             }
         )

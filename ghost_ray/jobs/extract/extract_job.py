@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypedDict
 
 from ghost_ray.cluster import cluster_cpus, named_cluster, ray_session, require_places, workers
-from ghost_ray.cluster.faults import lost_something
+from ghost_ray.cluster.faults import can_be_ended, lost_something
 from ghost_ray.config import ExtractConfig
 from ghost_ray.config.policies import STREAM_ROUNDS
 from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed, one_line, redact
@@ -105,7 +105,8 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
     if done:
         say(f"extract: {done:,} of {'' if plan.exact else 'about '}{plan.images:,} images are done already")
     with Quarantine() as quarantine:
-        for _ in range(STREAM_ROUNDS):
+        in_vain, written = 0, _written(plan, staging)
+        while in_vain < STREAM_ROUNDS:
             if todo:
                 left = max(1, plan.images - done)
                 ended = _stream(config, plan, todo, left, staging, quarantine.gpus, here=here)
@@ -116,6 +117,8 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
             todo, done = result.left, result.images - result.missing
             if not todo:
                 break
+            before, written = written, _written(plan, staging)
+            in_vain = 0 if written > before else in_vain + 1
         else:
             lost_images = f"{result.missing:,} images were lost in each of {STREAM_ROUNDS} rounds"
             raise failure or JobFailed(f"{lost_images} — run the same command again")
@@ -123,6 +126,11 @@ def _compute(config: ExtractConfig, plan: Plan, staging: str, *, here: bool) -> 
     _check(config, plan, staging, result)
     commit(config, plan, staging, result)
     return round(images / elapsed, 2) if images else None
+
+
+def _written(plan: Plan, staging: str) -> int:
+    """Images in the blocks so far: a round that adds to them made progress."""
+    return left_to_do(plan.portions, staging, again=False)[1]
 
 
 def _check(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> None:
@@ -157,34 +165,43 @@ def _stream(
     total = images if plan.exact else None
     if here:
         tally = tallying_here(limit, total, len(todo))
-        run: Callable[[Reporter], None] = partial(stream_here, config, plan, todo, images, staging)
+
+        def run(to: Reporter) -> None:
+            stream_here(config, plan, todo, images, staging, to)
+
     else:
         from ghost_ray.jobs.extract.pipeline import stream  # Ray Data takes a second to import
-        from ghost_ray.jobs.extract.ray_tally import tallying
+        from ghost_ray.jobs.extract.ray_tally import RayWatch, tallying
 
         rows = rows_per_block(images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
         may_grow = bool(config.address or os.environ.get("RAY_ADDRESS"))
         pool = plan_pool(config, plan.demand, images, rows, may_grow=may_grow).without(unusable)
         require_places(config)  # including nodes that have joined meanwhile
-        tally = tallying(limit, total, len(todo), spare=pool.max_actors // 2)
-        run = partial(stream, plan, todo, rows, pool, config.batch_size, staging)
+        watch = RayWatch(partial(_written, plan, staging))
+        tally = tallying(limit, total, len(todo), watch, spare=pool.max_actors // 2, store=redact(config.out))
+
+        def run(to: Reporter) -> None:
+            with can_be_ended() as watch.end:
+                stream(plan, todo, rows, pool, config.batch_size, staging, to)
+
     failure = None
-    with tally as (reporter, counts):
-        try:
-            run(reporter)
-        except Exception as error:  # Ray Data wraps what its workers raise in types of several modules
-            now = counts()
-            if hopeless(now.failures, limit):
-                raise _too_many(config, plan.images, now.failures, now.examples, None) from None
-            if (ours := _ours(error)) is not None:
-                raise ours from None
-            cause = _last_line(error)
-            failure = JobFailed(f"{cause} — finished work is kept; run the same command again")
-            if here or not lost_something(error):
-                raise failure from None
-            say(f"extract: {cause} — finished work is kept; another round processes the rest")
-        now = counts()
-        return _Round(now.broken, now.images, failure)
+    try:
+        with tally as (reporter, counts):
+            try:
+                run(reporter)
+            finally:
+                now = counts()
+    except Exception as error:  # Ray Data wraps what its workers raise in types of several modules
+        if hopeless(now.failures, limit):
+            raise _too_many(config, plan.images, now.failures, now.examples, None) from None
+        if (ours := _ours(error)) is not None:
+            raise ours from None
+        cause = _last_line(error)
+        failure = JobFailed(f"{cause} — finished work is kept; run the same command again")
+        if here or not lost_something(error):
+            raise failure from None
+        say(f"extract: {cause} — finished work is kept; another round processes the rest")
+    return _Round(now.broken, now.images, failure)
 
 
 def _ours(error: BaseException) -> GhostRayError | None:
@@ -192,14 +209,23 @@ def _ours(error: BaseException) -> GhostRayError | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, GhostRayError):
+            seen.args = (_without_advice(str(seen)), *seen.args[1:])
             return seen
         inner = getattr(seen, "cause", None)
         seen = inner if isinstance(inner, BaseException) else seen.__cause__
     return None
 
 
+_ADVICE = re.compile(r"\s*Failed to [^\n]* after \d+/\d+ attempts \(total backoff.*", re.DOTALL)
+
+
+def _without_advice(text: str) -> str:
+    """What an error says itself: Ray Data appends how its own retries are set."""
+    return _ADVICE.sub("", text)
+
+
 def _last_line(error: BaseException) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    lines = [line for line in _without_advice(str(error)).strip().splitlines() if line.strip()]
     return one_line(lines[-1] if lines else type(error).__name__)
 
 

@@ -20,7 +20,7 @@ from ghost_ray.config import ExtractConfig
 from ghost_ray.jobs.extract.block_cutter import rows_per_block
 from ghost_ray.jobs.extract.decode_stage import Decode
 from ghost_ray.jobs.extract.embed_stage import Embed
-from ghost_ray.jobs.extract.list_stage import Todo
+from ghost_ray.jobs.extract.list_stage import Todo, timed
 from ghost_ray.jobs.extract.network_client import kept_template
 from ghost_ray.jobs.extract.network_process import Task
 from ghost_ray.jobs.extract.tally import Reporter
@@ -63,7 +63,7 @@ def _decoded(plan: Plan, todo: list[Todo], rows: int, staging: str, to: Reporter
     with ThreadPoolExecutor(cpus) as pool:
         for each in todo:
             images = 0
-            for block in lister.blocks(each, rows):
+            for block in timed(lister.blocks(each, rows)):
                 images += block.num_rows
                 pending.append(pool.submit(decode, block))
                 if len(pending) > 2 * cpus:

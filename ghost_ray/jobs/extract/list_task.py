@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ghost_ray.jobs.extract.list_stage import Todo
+from ghost_ray.jobs.extract.list_stage import Todo, timed
 from ghost_ray.jobs.extract.packing import pack
 from ghost_ray.jobs.extract.tally import Reporter
 
@@ -20,7 +20,7 @@ def list_blocks(lister: Any, todo: Todo, rows: int, to: Reporter) -> Iterator[pa
     import ray
 
     images = 0
-    for block in ray.get(lister).blocks(todo, rows):
+    for block in timed(ray.get(lister).blocks(todo, rows)):
         images += block.num_rows
         yield pack(block)
     to.listed(todo.portion.number, images)

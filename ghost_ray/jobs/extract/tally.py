@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import time
 from collections import Counter
@@ -13,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ghost_ray.config.policies import TIMED_STAGES, Stage
+from ghost_ray.config.policies import LOST_NODE_PATIENCE, TIMED_STAGES, Stage
 from ghost_ray.errors import GateFailed
 from ghost_ray.jobs.extract.losses import Device, Losses, Verdict
 from ghost_ray.jobs.extract.write_stage import BLOCK_STAGES
-from ghost_ray.progress import progress, say
+from ghost_ray.progress import Progress, progress, say
 
 _POLL_SECONDS = 1.0
 _SILENCE_SECONDS = 45.0
@@ -165,13 +166,32 @@ def tallying_here(limit: float, total: int | None, portions: int) -> Iterator[tu
         yield Reporter(tally), tally.counts
 
 
+class Watch:
+    """What the driver looks at beside the counts, where there are other nodes."""
+
+    def lost(self) -> list[str]:
+        """The nodes that were lost since the last call."""
+        return []
+
+    def written(self) -> int | None:
+        """Images in the files of this round; None if nobody counts them."""
+        return None
+
+    def stalled(self, why: str) -> None:
+        """No image was finished for a long time after a node was lost."""
+
+
 @contextlib.contextmanager
-def showing(counts: Callable[[], Counts], total: int | None, portions: int) -> Iterator[None]:
+def showing(
+    counts: Callable[[], Counts], total: int | None, portions: int, watch: Watch | None = None
+) -> Iterator[None]:
     """Show the progress until the block ends."""
     stop = threading.Event()
     with progress("extract", total, "images") as shown:
         of = portions if total is None else None
-        thread = threading.Thread(target=_show, args=(counts, shown, stop, of), daemon=True)
+        here = contextvars.copy_context()  # in which the job may be quiet; a thread does not inherit it
+        told = (_show, counts, shown, stop, of, watch or Watch())
+        thread = threading.Thread(target=here.run, args=told, daemon=True)
         thread.start()
         try:
             yield
@@ -180,8 +200,11 @@ def showing(counts: Callable[[], Counts], total: int | None, portions: int) -> I
             thread.join(timeout=15)
 
 
-def _show(counts: Any, shown: Any, stop: threading.Event, portions: int | None) -> None:
-    done, waited = 0, 0.0
+def _show(
+    counts: Callable[[], Counts], shown: Progress, stop: threading.Event, portions: int | None, watch: Watch
+) -> None:
+    done, base, raw = 0, 0, 0
+    moved, silent, lost = time.monotonic(), False, list[str]()
     while True:
         last = stop.wait(_POLL_SECONDS)
         now = counts()
@@ -190,10 +213,25 @@ def _show(counts: Any, shown: Any, stop: threading.Event, portions: int | None) 
         notes += [f"{now.processes:,} processes lost"] if now.processes else []
         if notes:
             shown.note(", ".join(notes))
-        shown.advance(max(0, now.images - done))
-        done = max(done, now.images)
-        waited += _POLL_SECONDS
-        if not done and waited == _SILENCE_SECONDS:
-            say("extract: no image is done yet; `ray status` shows whether the actors are waiting for resources")
+        if now.images < raw or last:  # a tally that was lost with its node begins again at 0; the files know better
+            written = watch.written()
+            base = base if written is None else max(0, written - now.images)
+        raw = now.images
+        if base + raw > done:
+            moved, silent, lost = time.monotonic(), False, []
+            shown.advance(base + raw - done)
+            done = base + raw
         if last:
             return
+        for node in watch.lost():
+            say(f"extract: node {node} is lost; what it held is computed elsewhere")
+            silent = False
+            lost.append(node)
+        waited = time.monotonic() - moved
+        if waited >= _SILENCE_SECONDS and not silent:
+            silent = True
+            for_what = f"what node {', '.join(lost)} had is waited for" if lost else "`ray status` shows what waits"
+            say(f"extract: no image was finished for {waited:.0f} s; {for_what}")
+        if lost and waited >= LOST_NODE_PATIENCE:
+            watch.stalled(f"no image was finished for {waited:.0f} s after node {', '.join(lost)} was lost")
+            moved, silent, lost = time.monotonic(), False, []

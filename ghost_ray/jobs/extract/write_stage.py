@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ghost_ray.config.policies import TIMED_STAGES, Stage
+from ghost_ray.files import reaching
 from ghost_ray.jobs.extract.work_files import BlockName, block_uri, whole_file
 from ghost_ray.store import row_schema
 
@@ -51,6 +52,7 @@ class WriteBlock:
         portion, place = table["portion"][0].as_py(), table["place"][0].as_py()
         name = BlockName(portion, place, table.num_rows, unread, self.round)
         with (
+            reaching(self.staging, "out"),
             whole_file(block_uri(self.staging, name)) as file,
             pq.ParquetWriter(file, table.schema, compression="none", use_dictionary=False) as writer,
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,6 +230,8 @@ def test_disk_full(folder: Path, keys: list[str], undisturbed: Gaussians, tmp_pa
     )
     assert ended.full.code == 1
     assert "No space left on device" in ended.full.errors
+    assert f"disk of {socket.gethostname()}" in ended.full.errors
+    assert str(out.parent) in ended.full.errors
     assert "Traceback" not in ended.full.errors
     assert ended.freed.code == 0, ended.freed.errors
     check(tmp_path / "saved" / "store", keys, undisturbed)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from support.clusters import counted_gpus
+from support.clusters import counted_gpus, several_raylets
 from support.pictures import write_folder
 from test_extract import make, rows_of
 
 from ghost_ray.config.policies import STREAM_ROUNDS
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import pipeline, run
+from ghost_ray.jobs.extract import pipeline, portions, run, tally
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +82,73 @@ def test_not_for_ever(address: str, tmp_path: Path, rounds: Callable[..., list[i
     with pytest.raises(JobFailed, match="finished work is kept; run the same command again"):
         run(make(tmp_path / "store", tmp_path / "data", address=address))
     assert len(seen) == STREAM_ROUNDS
+
+
+def test_a_round_that_made_progress_does_not_count(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More losses than may follow in vain, each after one portion more was done."""
+    monkeypatch.setattr(portions, "_IMAGES", 1)
+    write_folder(tmp_path / "some", 1)
+    keys = [f"class-{number:02d}/00000.jpg" for number in range(4 * STREAM_ROUNDS)]
+    for key in keys:
+        (tmp_path / "data" / key).parent.mkdir(parents=True)
+        shutil.copy(tmp_path / "some" / "ant" / "00000.jpg", tmp_path / "data" / key)
+    stream, seen = pipeline.stream, list[int]()
+
+    def one_portion_and_a_loss(plan: Any, todo: Any, *others: Any) -> None:
+        seen.append(len(todo))
+        stream(plan, todo[:1], *others)
+        lose_an_actor()
+
+    monkeypatch.setattr(pipeline, "stream", one_portion_and_a_loss)
+    run(make(tmp_path / "store", tmp_path / "data", address=address, unknown=True))
+    assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
+    assert len(seen) > STREAM_ROUNDS
+
+
+def test_a_stream_that_waits_for_a_lost_node_is_ended_and_the_rest_is_done(
+    tmp_path: Path,
+    rounds: Callable[..., list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tally, "LOST_NODE_PATIENCE", 3.0)
+    monkeypatch.setattr(tally, "_SILENCE_SECONDS", 2.0)
+    keys = write_folder(tmp_path / "data", 2)
+    with several_raylets(2) as raylets:
+
+        def lose_a_node_and_wait() -> None:
+            raylets.kill(raylets.nodes[1])
+            time.sleep(300)
+
+        seen = rounds(lose_a_node_and_wait)
+        run(make(tmp_path / "store", tmp_path / "data", address=raylets.address))
+    assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
+    assert len(seen) == 2
+    said = capsys.readouterr().err
+    for sentence in (
+        "is lost; what it held is computed elsewhere",
+        "had is waited for",
+        "was lost — finished work is kept; another round processes the rest",
+        "0/8 images (0 %), 0.0 images/s, stopped after",
+    ):
+        assert sentence in said
+
+
+def test_the_progress_ends_with_what_was_done_where_its_actor_was_lost(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = write_folder(tmp_path / "data", 3)
+    stream = pipeline.stream
+
+    def lose_the_tally(*given: Any) -> None:
+        stream(*given)
+        ray.kill(given[-1]._tally, no_restart=False)
+
+    monkeypatch.setattr(pipeline, "stream", lose_the_tally)
+    run(make(tmp_path / "store", tmp_path / "data", address=address))
+    assert f"extract: {len(keys)}/{len(keys)} images (100 %)" in capsys.readouterr().err
 
 
 def test_not_where_the_same_would_happen_again(address: str, tmp_path: Path, rounds: Callable[..., list[int]]) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from support.pictures import write_folder
+from support.pictures import as_webdataset, write_folder
 from test_extract import make, rows_of
 
 from ghost_ray.cluster import ray_session
 from ghost_ray.config import RayJobConfig
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import accuracy, run
+from ghost_ray.jobs.extract import accuracy, run, tally
 from ghost_ray.jobs.extract.here import may_run_here
+from ghost_ray.progress import quietly
+from ghost_ray.sources.tars import TarReader
 from ghost_ray.store import INDEX
 
 
@@ -85,3 +90,29 @@ finally:
     words = ["extract", "--data", str(data), "--model", "support.networks:small", "--out", str(tmp_path / "store")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_the_seconds_of_reading_shards_are_counted(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing of a shard reads it."""
+    keys = [path.relative_to(data).as_posix() for path in sorted(data.rglob("*.jpg"))]
+    as_webdataset(data, keys, tmp_path / "shards")
+    scan = TarReader.scan
+
+    def slow(self: TarReader, part: Any, bodies: bool = False) -> Iterator[Any]:
+        time.sleep(0.5 if bodies else 0)
+        yield from scan(self, part, bodies)
+
+    monkeypatch.setattr(TarReader, "scan", slow)
+    result = run(make(tmp_path / "store", tmp_path / "shards"))
+    assert result["rows"] == len(keys)
+    assert result["seconds"]["read"] >= 0.9, "two shards"
+
+
+def test_a_quiet_job_says_nothing_while_it_waits(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tally, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(tally, "_SILENCE_SECONDS", 0.01)
+    with quietly():
+        run(make(tmp_path / "store", data))
+    assert capsys.readouterr().err == ""
