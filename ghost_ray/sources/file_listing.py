@@ -16,7 +16,7 @@ from pyarrow import fs
 from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import reaching
-from ghost_ray.sources.retry import listed, retried
+from ghost_ray.sources.retry import patiently, retried
 from ghost_ray.sources.source import Failure, safe_key
 
 LISTERS = 16  # requests to an object store at a time
@@ -62,7 +62,7 @@ def list_part(filesystem: fs.FileSystem, base: str, subfolder: str, uri: str) ->
         return found
 
     with _explained(uri):
-        return listed(filesystem, base, uri, listing)
+        return patiently(filesystem, posixpath.join(base, subfolder), listing)
 
 
 @contextlib.contextmanager

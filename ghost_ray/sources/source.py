@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.sources.retry import retried
+from ghost_ray.sources.retry import SteadyFile
 
 # What Pillow opens and people keep classifiers' images in. Compared in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -31,12 +31,24 @@ ITEMS = pa.schema(
 )
 
 
+REST = 1.0
+
+
 class Failure(NamedTuple):
     """One image, or the unreadable rest of a shard, that is not in the store, and why."""
 
     key: str
     stage: str  # a Stage
     error: str  # one line
+    share: float = 0.0  # of the part that is lost, about; `REST`: all that was not listed before; 0: a single image
+    images: int = 1  # how many that are
+
+    def counted(self, part: Part, listed: int) -> Failure:
+        """The same with its number of images, after so many of the part were `listed`."""
+        lost = part.images - listed if self.share == REST else round(part.images * self.share)
+        if lost <= 1:
+            return self
+        return self._replace(error=f"{self.error}; about {lost:,} images", images=lost)
 
 
 class Image(NamedTuple):
@@ -55,6 +67,7 @@ class Part(NamedTuple):
     start: int = 0  # where in the file it begins, and
     stop: int = 0  # where it ends; what that means is the format's own
     size: int = 0  # bytes that listing it may have to read; 0 where that takes one request
+    images: int = 0  # in it, as the first look at the source counted or estimated them
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,8 @@ class Seen:
     failures: list[Failure]
     class_names: list[str] | None
     complete: bool  # whether these are all the images there are
-    images: int  # how many there are in all; an estimate where the look is not complete
+    images: int  # that were listed, or where the look is not complete an estimate of all
+    lost: int  # that are in damaged parts of what was listed, about
     fingerprint: str | None  # of the parts' listings, where it is complete
 
 
@@ -122,13 +136,9 @@ class Source:
 
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
-    """The content of a file; OSError if it cannot be read."""
-
-    def read() -> bytes:
-        with filesystem.open_input_file(path) as handle:
-            return bytes(handle.read())
-
-    return retried(filesystem, read)
+    """The content of a file; OSError if it is not there or damaged, another error if the store does not answer."""
+    with SteadyFile(filesystem, path) as file:
+        return file.read()
 
 
 @dataclass(frozen=True)

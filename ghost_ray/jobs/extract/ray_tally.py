@@ -26,11 +26,12 @@ class MeteredTally(Tally):
         self._failures = counter("ghost_ray_extract_failures", "Images that failed", "stage")
         self._seconds = counter("ghost_ray_extract_seconds", "Seconds spent", "stage")
 
-    def _count(self, images: int, failed: list[tuple[str, str, str]], seconds: dict[str, float]) -> None:
+    def _count(self, images: int, failed: list[tuple[str, str, str, int]], seconds: dict[str, float]) -> None:
         super()._count(images, failed, seconds)
-        self._images.inc(images)
-        for _, stage, _ in failed:
-            self._failures.inc(tags={"stage": stage})
+        if images:
+            self._images.inc(images)
+        for _, stage, _, lost in failed:
+            self._failures.inc(lost, tags={"stage": stage})
         for stage, value in seconds.items():
             if value > 0:
                 self._seconds.inc(value, tags={"stage": stage})
