@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(body, kind)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on  # noqa: N815
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()

@@ -280,7 +280,15 @@ class TestObjectStore:
         fault.ended(CONTINUES)
 
     @pytest.mark.fault("extract", "S3 is down for a minute and more")
-    def test_down(self, remote: ObjectStore, pictures: Path, expected: Gaussians, fault: Fault) -> None:
+    def test_down(
+        self,
+        remote: ObjectStore,
+        pictures: Path,
+        expected: Gaussians,
+        fault: Fault,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("GHOST_RAY_STORE_PATIENCE", "30")
         place, uploaded = f"s3://{remote.bucket}/store", sorted(pictures.glob("*/*.jpg"))
         words = arguments(f"s3://{remote.bucket}/images", place, "support.networks:small", max_failures="0")
         listed = remote.requests + len(uploaded) // 2
