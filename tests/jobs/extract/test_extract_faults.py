@@ -279,7 +279,7 @@ class TestObjectStore:
         assert {f"s3://{info.path}" for info in there if info.is_file} == {f"{place}/{name}" for name in whole}
         fault.ended(CONTINUES)
 
-    @pytest.mark.fault("extract", "S3 is down for a minute and more")
+    @pytest.mark.fault("extract", "S3 is down for longer than the job waits")
     def test_down(
         self,
         remote: ObjectStore,
