@@ -61,6 +61,8 @@ def line(title: str, done: int, total: int | None, unit: str, elapsed: float, no
     """One log line: ``fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05``; the last has an ``ending`` instead."""
     rate = done / elapsed if elapsed > 0 else 0.0
     text = f"{title}: {done:,}"
+    if total is not None and done > total:
+        total = None  # it was an estimate, and a wrong one
     if total is not None:
         share = 100 * done // total if total else 100
         text += f"/{total:,} {unit} ({share} %)"
@@ -100,13 +102,14 @@ class _Bar:
             console=Console(stderr=True),
         )
         self._task = self._bar.add_task(title, total=total, rate="", note="")
-        self._done = 0
+        self._total, self._done = total, 0
         self._bar.start()
 
     def advance(self, amount: int = 1) -> None:
         self._done += amount
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
-        self._bar.update(self._task, advance=amount, rate=f"{rate:,.0f} {self._unit}/s")
+        total = None if self._total is None else max(self._total, self._done)  # which may be an estimate
+        self._bar.update(self._task, advance=amount, total=total, rate=f"{rate:,.0f} {self._unit}/s")
 
     def note(self, text: str) -> None:
         self._bar.update(self._task, note=text)

@@ -10,6 +10,8 @@ from ghost_ray.progress import clock, line, progress, quietly, say
 def test_a_line_has_count_share_rate_and_eta() -> None:
     assert line("fit", 3000, 10000, "rows", 2.0) == "fit: 3,000/10,000 rows (30 %), 1,500 rows/s, ETA 0:05"
     assert line("fit", 10, None, "rows", 4.0, "2 failed") == "fit: 10 rows, 2.5 rows/s, 2 failed"
+    # More than an estimate said: no share above 100 % and no time left below 0.
+    assert line("fit", 1600, 1281, "images", 4.0) == "fit: 1,600 images, 400 images/s"
     assert line("fit", 0, 0, "rows", 0.0, ending="done in") == "fit: 0/0 rows (100 %), 0.0 rows/s, done in 0:00"
 
 

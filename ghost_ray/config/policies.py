@@ -38,8 +38,9 @@ ACTOR_STARTS = 3
 REQUEST_PAUSES = (0.1, 0.5, 2.0)
 """Seconds before each retry of a request to an object store. A local disk that fails is not retried."""
 
-STORE_PATIENCE = 30.0
-"""Seconds that an object store as a whole may be down before a job ends; its work is kept."""
+STORE_PATIENCE = 300.0
+"""Seconds that a job waits for an object store that does not answer, or asks for fewer requests, before it ends; its
+work is kept. The environment variable GHOST_RAY_STORE_PATIENCE sets another number."""
 
 LOST_NODE_PATIENCE = 120.0
 """Seconds without a finished image after a node was lost, before the round ends and another one begins. The driver may

@@ -5,11 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 
+from pyarrow import fs
+
 from ghost_ray.config import safe_yaml
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import explained, parse_json, resolve
 from ghost_ray.files.causes import cause_of
-from ghost_ray.sources.source import read_bytes
+from ghost_ray.sources.retry import retried
 
 
 def load_classes(uri: str) -> dict[str, int]:
@@ -20,7 +22,7 @@ def load_classes(uri: str) -> dict[str, int]:
     """
     filesystem, path = resolve(uri, "classes")
     try:
-        content = read_bytes(filesystem, path)
+        content = retried(filesystem, lambda: _read(filesystem, path))
     except OSError as error:
         if cause_of(error):
             raise explained(error, "classes", uri) from None
@@ -48,6 +50,11 @@ def load_classes(uri: str) -> dict[str, int]:
     if wrong:
         raise InputError("classes", uri, wrong, "lines `name index`, or JSON or YAML {name: index}")
     return {str(name): index for name, index in table.items()}
+
+
+def _read(filesystem: fs.FileSystem, path: str) -> bytes:
+    with filesystem.open_input_file(path) as handle:
+        return bytes(handle.read())
 
 
 def _from_lines(text: str) -> dict[str, int] | list[str]:

@@ -16,7 +16,7 @@ from pyarrow import fs
 from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import reaching
-from ghost_ray.sources.retry import listed, retried
+from ghost_ray.sources.retry import patiently, retried
 from ghost_ray.sources.source import NOT_REGULAR, Failure, safe_key
 
 _MAX_DEPTH = 100  # of folders in folders: a path has 4,096 bytes at most, and Python a thousand calls
@@ -63,7 +63,7 @@ def list_part(filesystem: fs.FileSystem, base: str, subfolder: str, uri: str) ->
         return found
 
     with _explained(uri):
-        return listed(filesystem, base, uri, listing)
+        return patiently(filesystem, posixpath.join(base, subfolder), listing)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from ghost_ray.sources.catalogue import Contents
 from ghost_ray.sources.file_listing import LISTERS
 from ghost_ray.sources.source import (
     ITEMS,
+    REST,
     Failure,
     ListingDigest,
     Part,
@@ -38,22 +39,40 @@ class _Look:
     """What was found so far."""
 
     tables: list[pa.Table] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[tuple[Part, Failure, int]] = field(default_factory=list)  # and how many images were listed before it
     class_names: list[str] | None = None
     digests: dict[str, str] = field(default_factory=dict)
-    images: int = 0
-    weight: float = 0.0
+    listed: dict[str, int] = field(default_factory=dict)  # images of each part
+    read: dict[str, float] = field(default_factory=dict)  # how much of each part that was
 
     def add(self, part: Part, scan: Scan, uri: str) -> None:
         self.tables.append(scan.items)
-        self.failures += scan.failures
         self.class_names = common_names(self.class_names, scan.class_names, uri)
-        self.images += scan.items.num_rows
-        self.weight += scan.share * _weight(part)
+        self.listed[part.name] = listed = self.listed.get(part.name, 0) + scan.items.num_rows
+        self.failures += [(part, failure, listed) for failure in scan.failures]
+        lost = sum(failure.share for failure in scan.failures if failure.share != REST)
+        self.read[part.name] = self.read.get(part.name, 0.0) + max(0.0, scan.share - lost)
+
+    @property
+    def images(self) -> int:
+        return sum(self.listed.values())
+
+    def expected(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts with the images in them: counted where they were listed, else as dense as in those that were."""
+        read = sum(_weight(part) * self.read.get(part.name, 0.0) for part in parts)
+        density = self.images / max(read, 1e-9)
+        damaged = {part.name for part, _, _ in self.failures}
+        found = []
+        for part in parts:
+            listed = self.listed.get(part.name, 0)
+            unread = max(0.0, 1.0 - self.read.get(part.name, 0.0))
+            complete = part.name in self.digests and part.name not in damaged
+            found.append(part._replace(images=listed + (0 if complete else round(density * _weight(part) * unread))))
+        return found
 
 
-def first_look(contents: Contents, uri: str) -> Seen:
-    """List parts from the first on, until everything is seen or enough is.
+def first_look(contents: Contents, uri: str) -> tuple[Seen, list[Part]]:
+    """List parts from the first on, until everything is seen or enough is; returns the parts with their images, too.
 
     Raises
     ------
@@ -76,8 +95,8 @@ def look_at_all(source: Source) -> Source:
         return source
     look = _Look()
     _list_until(source.reader, source.parts, look, source.uri, None)
-    seen = _seen(look, source.parts, source.uri, True)
-    return replace(source, seen=seen, fingerprint=source.fingerprint or seen.fingerprint)
+    seen, parts = _seen(look, source.parts, source.uri, True)
+    return replace(source, seen=seen, parts=parts, fingerprint=source.fingerprint or seen.fingerprint)
 
 
 def find_images(source: Source, keys: Sequence[str]) -> pa.Table:
@@ -92,13 +111,16 @@ def find_images(source: Source, keys: Sequence[str]) -> pa.Table:
     return pa.concat_tables(found).unify_dictionaries()
 
 
-def _seen(look: _Look, parts: Sequence[Part], uri: str, complete: bool) -> Seen:
+def _seen(look: _Look, parts: Sequence[Part], uri: str, complete: bool) -> tuple[Seen, list[Part]]:
     items = pa.concat_tables([ITEMS.empty_table(), *look.tables]).unify_dictionaries().combine_chunks()
     require_distinct(items["key"].combine_chunks(), uri)
-    total = sum(map(_weight, parts))
-    images = look.images if complete else round(look.images * total / max(look.weight, 1e-9))
+    expected = look.expected(parts)
+    by_name = {part.name: part for part in expected}
+    failures = [failure.counted(by_name[part.name], listed) for part, failure, listed in look.failures]
+    lost = sum(failure.images for failure in failures)
+    images = look.images if complete else max(look.images, sum(part.images for part in expected) - lost)
     fingerprint = parts_fingerprint(look.digests) if complete else None
-    return Seen(items, look.failures, look.class_names, complete, images, fingerprint)
+    return Seen(items, failures, look.class_names, complete, images, lost, fingerprint), expected
 
 
 def _look_into_the_first(contents: Contents, look: _Look, uri: str) -> None:

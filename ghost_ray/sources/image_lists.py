@@ -8,15 +8,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.files import resolve
+from ghost_ray.files import reaching, resolve
 from ghost_ray.sources.catalogue import Contents, ImageFormat, Place, register
-from ghost_ray.sources.retry import listed, retried
+from ghost_ray.sources.retry import SteadyFile
 from ghost_ray.sources.source import IMAGE_SUFFIXES, FileReader, Part, Scan, make_items, require_distinct
 
 SUFFIXES = (".txt", ".lst", ".tsv")
@@ -34,8 +33,8 @@ class ListReader(FileReader):
     uri: str
 
     def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
-        lines_there = partial(retried, self.list_filesystem, partial(self._lines, part))
-        content = listed(self.list_filesystem, self.list_folder, self.uri, lines_there)
+        with reaching(self.uri, "data"):
+            content = self._lines(part)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -53,17 +52,17 @@ class ListReader(FileReader):
 
     def _lines(self, part: Part) -> bytes:
         """The bytes of all lines that begin in the slice."""
-        with self.list_filesystem.open_input_file(posixpath.join(self.list_folder, part.file)) as handle:
+        with SteadyFile(self.list_filesystem, posixpath.join(self.list_folder, part.file)) as handle:
             # With the byte before it, which shows whether a line begins at the start of the slice.
             first = max(0, part.start - 1)
-            held = bytes(handle.read_at(part.stop - first, first))
+            held = handle.read_at(part.stop - first, first)
             begin = held.find(b"\n") + 1 if part.start else 0
             if part.start and not begin:
                 return b""  # in the middle of a line that began before
             if held.endswith(b"\n"):
                 return held[begin:]
             at = part.stop
-            while more := bytes(handle.read_at(_BEYOND, at)):
+            while more := handle.read_at(_BEYOND, at):
                 end = more.find(b"\n")
                 held += more if end < 0 else more[:end]
                 if end >= 0:

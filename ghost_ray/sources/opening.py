@@ -38,13 +38,13 @@ def open_source(uri: str, format: str | None = None, root: str | None = None) ->
     """
     entry, place = _look(uri, format, root)
     contents = entry.open(place)
-    seen = first_look(contents, place.uri)
+    seen, parts = first_look(contents, place.uri)
     if seen.complete and not seen.images and not seen.failures:
         raise InputError("data", place.uri, f"holds no image (read as {entry.name})", format_setting())
     return Source(
         uri=place.uri,
         kind=entry.name,
-        parts=contents.parts,
+        parts=parts,
         reader=contents.reader,
         seen=seen,
         fingerprint=contents.fingerprint or seen.fingerprint,

@@ -9,7 +9,6 @@ import json
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -21,9 +20,19 @@ from pyarrow import fs
 from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError
 from ghost_ray.sources.catalogue import register
-from ghost_ray.sources.retry import attempts, retried
+from ghost_ray.sources.retry import SteadyFile
 from ghost_ray.sources.shards import runs_of_one_file, shard_format
-from ghost_ray.sources.source import MAX_ENCODED_BYTES, Failure, Image, Part, Scan, make_items, read_error, too_large
+from ghost_ray.sources.source import (
+    MAX_ENCODED_BYTES,
+    REST,
+    Failure,
+    Image,
+    Part,
+    Scan,
+    make_items,
+    read_error,
+    too_large,
+)
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "cls", "class", "target", "fine_label")
@@ -42,11 +51,9 @@ class ParquetReader:
 
     def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
         try:
-            parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, part.file)))
+            parquet = self._open(part.file)
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            # Reported once, by the first part of the file.
-            failures = [Failure(part.file, Stage.READ, read_error(error))] if part.start == 0 else []
-            yield Scan(make_items([], [], []), failures)
+            yield Scan(make_items([], [], []), [Failure(part.name, Stage.READ, read_error(error), REST)], share=0.0)
             return
         with parquet:
             column = image_column(parquet.schema_arrow, part.file)
@@ -62,10 +69,11 @@ class ParquetReader:
                     items = self._items(parquet, part.file, group, first, label)
                 except (OSError, pa.ArrowException) as error:
                     problem = f"the labels of a row group cannot be read: {read_error(error)}"
-                    yield Scan(make_items([], [], []), [Failure(f"{part.file}/@{first:08d}", Stage.READ, problem)])
+                    failure = Failure(f"{part.file}/@{first:08d}", Stage.READ, problem, rows[group] / whole)
+                    yield Scan(make_items([], [], []), [failure], share=0.0)
                     continue
                 step = _ROWS_OF_A_SCAN if bodies else max(1, items.num_rows)
-                images = _rows(self.filesystem, parquet, column, _keys_by_row(items)) if bodies else None
+                images = _rows(parquet, column, _keys_by_row(items)) if bodies else None
                 for start in range(0, items.num_rows, step):
                     some = items.slice(start, step)
                     read = None if images is None else list(islice(images, some.num_rows))
@@ -78,8 +86,7 @@ class ParquetReader:
         count = parquet.metadata.row_group(group).num_rows
         labels = pa.nulls(count, pa.string())
         if label is not None:
-            read = partial(parquet.read_row_group, group, [label], use_threads=False)
-            labels = retried(self.filesystem, read)[label].combine_chunks().cast(pa.string())
+            labels = parquet.read_row_group(group, [label], use_threads=False)[label].combine_chunks().cast(pa.string())
         keys = [f"{file}/{row:08d}" for row in range(first, first + count)]
         files = pa.repeat(pa.scalar(file), count)
         return make_items(keys, files, labels.dictionary_encode(), starts=range(first, first + count))
@@ -88,22 +95,23 @@ class ParquetReader:
         for file, run in runs_of_one_file(items):
             wanted = _keys_by_row(run)
             try:
-                parquet = retried(self.filesystem, partial(self._open, posixpath.join(self.base, file)))
+                parquet = self._open(file)
             except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 yield from (Image(key, None, read_error(error)) for key in wanted.values())
                 continue
             with parquet:
-                yield from _rows(self.filesystem, parquet, image_column(parquet.schema_arrow, file), wanted)
+                yield from _rows(parquet, image_column(parquet.schema_arrow, file), wanted)
 
-    def _open(self, path: str) -> pq.ParquetFile:
-        return pq.ParquetFile(path, filesystem=self.filesystem, pre_buffer=False, buffer_size=_BUFFER)
+    def _open(self, file: str) -> pq.ParquetFile:
+        steady = SteadyFile(self.filesystem, posixpath.join(self.base, file))
+        return pq.ParquetFile(pa.PythonFile(steady, "r"), pre_buffer=False, buffer_size=_BUFFER)
 
 
 def _keys_by_row(items: pa.Table) -> dict[int, str]:
     return dict(zip(items["start"].to_pylist(), items["key"].to_pylist(), strict=True))
 
 
-def _rows(filesystem: fs.FileSystem, parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
+def _rows(parquet: pq.ParquetFile, column: str, wanted: dict[int, str]) -> Iterator[Image]:
     """The wanted rows, row group by row group; a broken group does not affect the others."""
     groups = range(parquet.num_row_groups)
     ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
@@ -111,20 +119,16 @@ def _rows(filesystem: fs.FileSystem, parquet: pq.ParquetFile, column: str, wante
     for group in np.unique(places).tolist():
         keys = {row: key for (row, key), place in zip(wanted.items(), places, strict=True) if place == group}
         first = int(ends[group]) - parquet.metadata.row_group(group).num_rows
-        for last in attempts(filesystem):
-            try:
-                yield from _rows_of_group(parquet, group, first, column, keys)
-                break
-            except (OSError, pa.ArrowException) as error:
-                if last or not isinstance(error, OSError):
-                    yield from (Image(key, None, read_error(error)) for key in keys.values())
-                    break
+        try:
+            yield from _rows_of_group(parquet, group, first, column, keys)
+        except (OSError, pa.ArrowException) as error:
+            yield from (Image(key, None, read_error(error)) for key in keys.values())
 
 
 def _rows_of_group(
     parquet: pq.ParquetFile, group: int, first: int, column: str, keys: dict[int, str]
 ) -> Iterator[Image]:
-    """Takes each row out of `keys` as it is read, so that the next attempt reads what is left."""
+    """Takes each row out of `keys` as it is read, so that those of a broken page remain."""
     for batch in parquet.iter_batches(_ROWS_AT_A_TIME, row_groups=[group], columns=[column], use_threads=False):
         values = batch.column(0)
         data = pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values

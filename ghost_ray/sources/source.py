@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.sources.retry import retried
+from ghost_ray.sources.retry import SteadyFile
 
 # What Pillow opens and people keep classifiers' images in. Compared in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -38,6 +38,7 @@ ITEMS = pa.schema(
 
 
 NOT_REGULAR = "is not a regular file"
+REST = 1.0
 
 
 class Failure(NamedTuple):
@@ -46,6 +47,15 @@ class Failure(NamedTuple):
     key: str
     stage: str  # a Stage
     error: str  # one line
+    share: float = 0.0  # of the part that is lost, about; `REST`: all that was not listed before; 0: a single image
+    images: int = 1  # how many that are
+
+    def counted(self, part: Part, listed: int) -> Failure:
+        """The same with its number of images, after so many of the part were `listed`."""
+        lost = part.images - listed if self.share == REST else round(part.images * self.share)
+        if lost <= 1:
+            return self
+        return self._replace(error=f"{self.error}; about {lost:,} images", images=lost)
 
 
 class Image(NamedTuple):
@@ -64,6 +74,7 @@ class Part(NamedTuple):
     start: int = 0  # where in the file it begins, and
     stop: int = 0  # where it ends; what that means is the format's own
     size: int = 0  # bytes that listing it may have to read; 0 where that takes one request
+    images: int = 0  # in it, as the first look at the source counted or estimated them
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,8 @@ class Seen:
     failures: list[Failure]
     class_names: list[str] | None
     complete: bool  # whether these are all the images there are
-    images: int  # how many there are in all; an estimate where the look is not complete
+    images: int  # that were listed, or where the look is not complete an estimate of all
+    lost: int  # that are in damaged parts of what was listed, about
     fingerprint: str | None  # of the parts' listings, where it is complete
 
 
@@ -131,19 +143,16 @@ class Source:
 
 
 def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
-    """The content of a file; OSError if it cannot be read, or is larger than an image may be."""
+    """The content of a file; OSError if it is not there, damaged, or larger than an image may be.
+
+    Another error is raised if the store does not answer.
+    """
     if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(NOT_REGULAR)  # opening a FIFO waits for whoever writes to it
-
-    def read() -> bytes | int:
-        with filesystem.open_input_file(path) as handle:
-            size: int = handle.size()
-            return size if size > MAX_ENCODED_BYTES else bytes(handle.read())
-
-    found = retried(filesystem, read)
-    if isinstance(found, int):
-        raise OSError(too_large(found))
-    return found
+    with SteadyFile(filesystem, path) as file:
+        if file.length > MAX_ENCODED_BYTES:
+            raise OSError(too_large(file.length))
+        return file.read()
 
 
 def too_large(size: int) -> str:

@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import pyarrow as pa
-from pyarrow import fs
-
 from ghost_ray.config.policies import Stage
-from ghost_ray.sources.retry import retried
-from ghost_ray.sources.source import Failure, safe_key
+from ghost_ray.sources.retry import SteadyFile
+from ghost_ray.sources.source import REST, Failure, safe_key
 
 BLOCK = 512
 LOOK_AHEAD = 32 << 10  # header, label and next header usually arrive with one request
@@ -42,8 +39,7 @@ class Window:
     Reads that follow each other closely make the requests larger, up to `_MOST_AHEAD`; a jump makes them small again.
     """
 
-    filesystem: fs.FileSystem
-    handle: pa.NativeFile
+    handle: SteadyFile
     length: int
     _offset: int = 0
     _held: bytes = field(default=b"", repr=False)
@@ -58,8 +54,7 @@ class Window:
         missing = offset + count - end
         if missing > 0:
             wanted = max(missing, self._ahead)
-            more = retried(self.filesystem, lambda: self.handle.read_at(wanted, end))
-            self._held = self._held[offset - self._offset :] + more
+            self._held = self._held[offset - self._offset :] + self.handle.read_at(wanted, end)
             self._offset = offset
             self._ahead = min(2 * self._ahead, _MOST_AHEAD)
         at = offset - self._offset
@@ -78,9 +73,10 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
         header = _header(block)
         if header is None:
             problem = "a damaged header; everything after it, up to the next valid header, is lost"
-            failures.append(Failure(f"{file}/@{offset}", Stage.READ, problem))
-            offset = _next_header(window, offset + BLOCK)
-            if offset >= window.length:
+            damaged, offset = offset, _next_header(window, offset + BLOCK)
+            share = REST if offset >= window.length else (offset - damaged) / window.length
+            failures.append(Failure(f"{file}/@{damaged}", Stage.READ, problem, share))
+            if share == REST:
                 return
             long_name = long_size = None
             continue
@@ -90,7 +86,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
         start = offset + BLOCK
         if start + size > window.length:
             problem = "the tar ends inside this member; anything after it is lost"
-            failures.append(Failure(f"{file}/{_safe_name(name)}", Stage.READ, problem))
+            failures.append(Failure(f"{file}/{_safe_name(name)}", Stage.READ, problem, REST))
             return
         if kind == _GNU_LONG_NAME and size <= MAX_SIDECAR:
             long_name = window.read(start, size).rstrip(b"\0")
@@ -102,7 +98,7 @@ def members(window: Window, file: str, failures: list[Failure]) -> Iterator[Memb
                 yield Member(_safe_name(name), start, size)
         offset = start + -(-size // BLOCK) * BLOCK
     problem = "the tar has no end mark; anything after its last member is lost"
-    failures.append(Failure(file, Stage.READ, problem))
+    failures.append(Failure(file, Stage.READ, problem, REST))
 
 
 def _header(block: bytes) -> tuple[bytes, int, bytes] | None:

@@ -6,17 +6,17 @@ import json
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs
 
 from ghost_ray.config.policies import Stage
 from ghost_ray.sources.catalogue import register
-from ghost_ray.sources.retry import retried
+from ghost_ray.sources.retry import SteadyFile
 from ghost_ray.sources.shards import runs_of_one_file, shard_format
 from ghost_ray.sources.source import (
     MAX_ENCODED_BYTES,
+    REST,
     Failure,
     Image,
     Part,
@@ -110,20 +110,22 @@ class TarReader:
 
     def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
         shard, path = _Shard(part.file, bodies), posixpath.join(self.base, part.file)
-        begun = size = 0
+        begun = end = size = 0
         try:
-            with retried(self.filesystem, lambda: self.filesystem.open_input_file(path)) as handle:
-                size = handle.size()
-                window = Window(self.filesystem, handle, size)
+            with SteadyFile(self.filesystem, path) as file:
+                size = file.length
+                window = Window(file, size)
                 for member in members(window, part.file, shard.failures):
                     stem = posixpath.splitext(member.name)[0]
                     if stem != shard.stem and shard.is_enough():
                         yield shard.take((member.start - begun) / size)
                         begun = member.start
                     shard.add(member, stem, window)
+                    end = member.start + member.size
         except (OSError, pa.ArrowException) as error:
-            shard.failures.append(Failure(part.file, Stage.READ, read_error(error)))
-        yield shard.take((size - begun) / max(1, size))
+            shard.failures.append(Failure(part.file, Stage.READ, read_error(error), REST))
+        whole = not shard.failures or shard.failures[-1].share != REST
+        yield shard.take(((size if whole else end) - begun) / max(1, size))
 
     def read(self, items: pa.Table) -> Iterator[Image]:
         for file, run in runs_of_one_file(items):
@@ -131,13 +133,13 @@ class TarReader:
             ranges = list(zip(*columns, strict=True))
             path = posixpath.join(self.base, file)
             try:
-                handle = retried(self.filesystem, partial(self.filesystem.open_input_file, path))
+                handle = SteadyFile(self.filesystem, path)
             except (OSError, pa.ArrowException) as error:
                 yield from (Image(key, None, read_error(error)) for key, _, _ in ranges)
                 continue
             with handle:
                 for together in _neighbours(ranges):
-                    yield from _read_together(self.filesystem, handle, together)
+                    yield from _read_together(handle, together)
 
 
 def _image(key: str, body: bytes | None, size: int) -> Image:
@@ -176,22 +178,20 @@ def _neighbours(ranges: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, 
         yield together
 
 
-def _read_together(
-    filesystem: fs.FileSystem, handle: pa.NativeFile, ranges: list[tuple[str, int, int]]
-) -> Iterator[Image]:
+def _read_together(handle: SteadyFile, ranges: list[tuple[str, int, int]]) -> Iterator[Image]:
     first = ranges[0][1]
     end = ranges[-1][1] + ranges[-1][2]
     if len(ranges) == 1 and ranges[0][2] > MAX_ENCODED_BYTES:
         yield _image(ranges[0][0], None, ranges[0][2])
         return
     try:
-        held = retried(filesystem, lambda: handle.read_at(end - first, first))
+        held = handle.read_at(end - first, first)
     except (OSError, pa.ArrowException) as error:
         if len(ranges) == 1:
             yield Image(ranges[0][0], None, read_error(error))
             return
         for one in ranges:
-            yield from _read_together(filesystem, handle, [one])
+            yield from _read_together(handle, [one])
         return
     for key, start, size in ranges:
         data = held[start - first : start - first + size]

@@ -16,7 +16,7 @@ from ghost_ray.sources.source import make_items
 def source_with(labels: list[str | None], kind: str = "folder", class_names: list[str] | None = None) -> Source:
     keys = [f"{i}.png" for i in range(len(labels))]
     names = class_names or (sorted({x for x in labels if x}) if kind == "folder" else None)
-    seen = Seen(make_items(keys, keys, labels), [], None, True, len(keys), "")
+    seen = Seen(make_items(keys, keys, labels), [], None, True, len(keys), 0, "")
     return Source("data", kind, [], None, seen, "", names)  # type: ignore[arg-type]
 
 

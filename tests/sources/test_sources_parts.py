@@ -164,7 +164,7 @@ def test_a_window_asks_for_no_byte_twice(jumps: list[tuple[int, int]]) -> None:
             asked.append((offset, min(offset + count, len(data))))
             return data[offset : offset + count]
 
-    window, at = Window(pa.fs.LocalFileSystem(), Handle(), len(data)), 0  # type: ignore[arg-type]
+    window, at = Window(Handle(), len(data)), 0  # type: ignore[arg-type]
     for jump, count in jumps:
         at += jump
         assert window.read(at, count) == data[at : at + count]
@@ -180,7 +180,7 @@ def test_small_members_that_follow_each_other_take_few_requests() -> None:
             asked.append(count)
             return b"x" * count
 
-    window = Window(pa.fs.LocalFileSystem(), Handle(), 20 << 20)  # type: ignore[arg-type]
+    window = Window(Handle(), 20 << 20)  # type: ignore[arg-type]
     for offset in range(0, 20 << 20, 1024):
         window.read(offset, 512)
     assert len(asked) < 16

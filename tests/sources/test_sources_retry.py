@@ -19,7 +19,6 @@ from ghost_ray.sources.source import FileReader, make_items
 
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    monkeypatch.setattr(retry, "REQUEST_PAUSES", (0.01, 0.01))
     with object_store_in_environment(monkeypatch) as store:
         yield store
 
@@ -55,25 +54,26 @@ def test_a_missing_object_is_not_the_stores_fault(remote: ObjectStore, filesyste
     upload(filesystem, f"{remote.bucket}/there.jpg")
     there, missing = FileReader(filesystem, remote.bucket).read(items("there.jpg", "missing.jpg"))
     assert (there.data, missing.data, missing.error) == (b"picture", None, "does not exist")
-    assert not retry.was_down(filesystem, remote.bucket)
 
 
 def test_a_store_that_comes_back_is_waited_for(remote: ObjectStore, filesystem: fs.FileSystem) -> None:
+    upload(filesystem, f"{remote.bucket}/there.jpg")
     remote.down = True
     mended = threading.Timer(1.0, lambda: setattr(remote, "down", False))
     mended.start()
-    assert retry.was_down(filesystem, f"{remote.bucket}/images")
+    (there,) = FileReader(filesystem, remote.bucket).read(items("there.jpg"))
     assert not remote.down
-    assert not retry.was_down(filesystem, f"{remote.bucket}/images")
+    assert there.data == b"picture"
 
 
 def test_a_store_that_stays_down_ends_the_job(
     remote: ObjectStore, filesystem: fs.FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "STORE_PATIENCE", 0.5)
+    monkeypatch.setenv(retry.PATIENCE, "0.5")
+    upload(filesystem, f"{remote.bucket}/there.jpg")
     remote.down = True
-    with pytest.raises(JobFailed, match=r"the object store does not answer: .*503.*run the same command again"):
-        retry.was_down(filesystem, f"{remote.bucket}/images")
+    with pytest.raises(JobFailed, match=r"there.jpg': the store answers too slowly .*run the same command again"):
+        list(FileReader(filesystem, remote.bucket).read(items("there.jpg")))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,15 @@ def test_a_store_that_stays_down_ends_the_job(
 )
 @pytest.mark.parametrize("place", ["classes/b", "list.txt"])
 def test_an_error_in_the_middle_of_a_listing_is_told_by_its_cause(
-    remote: ObjectStore, filesystem: fs.FileSystem, place: str, trouble: Trouble, code: int, words: str
+    remote: ObjectStore,
+    filesystem: fs.FileSystem,
+    place: str,
+    trouble: Trouble,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(retry.PATIENCE, "0.5")
     for name in ("classes/a/1.jpg", "classes/b/2.jpg", "list.txt"):
         upload(filesystem, f"{remote.bucket}/{name}")
     with one_attempt():  # so that the test need not wait for the client's own attempts

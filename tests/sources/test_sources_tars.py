@@ -100,10 +100,7 @@ def test_scanning_a_tar_reads_no_image(tmp_path: Path) -> None:
                     outer.read += count
                     return handle.read_at(count, offset)
 
-                def __enter__(self) -> Handle:
-                    return self
-
-                def __exit__(self, *_: object) -> None:
+                def close(self) -> None:
                     handle.close()
 
             return Handle()

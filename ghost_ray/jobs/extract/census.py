@@ -5,7 +5,7 @@ The workers list; the driver holds the labels and, if a limit is set, as many ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ class Census:
     images: int
     labels: LabelFacts
     lowest: Lowest
+    lost: int = 0  # images in damaged parts, about
 
     @classmethod
     def of(cls, items: pa.Table, choice: Choice | None) -> Census:
@@ -37,7 +38,8 @@ class Census:
 
     def merged(self, other: Census, choice: Choice | None) -> Census:
         lowest = self.lowest if choice is None else choice.merged(self.lowest, other.lowest)
-        return Census(self.images + other.images, self.labels.merged(other.labels), lowest)
+        labels = self.labels.merged(other.labels)
+        return Census(self.images + other.images, labels, lowest, self.lost + other.lost)
 
 
 def take_census(config: ExtractConfig, source: Source, portions: list[Portion], choice: Choice | None) -> Census:
@@ -53,8 +55,11 @@ def take_census(config: ExtractConfig, source: Source, portions: list[Portion], 
 def _count(portion: Portion, reader: Reader, choice: Choice | None) -> Census:
     found = Census(0, LabelFacts([]), Lowest())
     for part in portion.parts:
+        listed = 0
         for scan in reader.scan(part):
-            found = found.merged(Census.of(scan.items, choice), choice)
+            listed += scan.items.num_rows
+            lost = sum(failure.counted(part, listed).images for failure in scan.failures)
+            found = found.merged(replace(Census.of(scan.items, choice), lost=lost), choice)
     return found
 
 

@@ -25,7 +25,6 @@ from ghost_ray.jobs.extract.prepare import Apart, prepare
 from ghost_ray.jobs.extract.tally import Reporter
 from ghost_ray.jobs.extract.write_stage import constant_column
 from ghost_ray.sources import Image, Reader
-from ghost_ray.sources.retry import was_down
 
 _REQUESTS = 16  # to an object store at a time
 _LIVES = 2  # workers that may die on a block before its images are decoded in a child process
@@ -104,15 +103,8 @@ class Decode:
         # One request per object, many requests at a time; for a shard, the reader itself requests many images at once.
         parts = [items.slice(row, 1) for row in range(items.num_rows)] if _are_separate(items) else [items]
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            for images in pool.map(self._from_object_store, parts):
+            for images in pool.map(lambda part: list(self.reader.read(part)), parts):
                 yield from images
-
-    def _from_object_store(self, items: pa.Table) -> list[Image]:
-        images = list(self.reader.read(items))
-        failed = any(image.data is None for image in images)
-        if failed and was_down(self.reader.filesystem, self.reader.base):
-            images = list(self.reader.read(items))
-        return images
 
 
 def _are_separate(items: pa.Table) -> bool:

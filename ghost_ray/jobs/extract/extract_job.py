@@ -137,10 +137,10 @@ def _check(config: ExtractConfig, plan: Plan, staging: str, result: Outcome) -> 
     """Check that the result may become a store."""
     if not result.images:
         raise InputError("data", plan.source.uri, "holds no image", format_setting())
-    if result.failures.num_rows > config.max_failures * result.images:
+    if result.without_row > config.max_failures * result.images:
         write_failures(staging, result.failures)
         examples = [tuple(row.values()) for row in result.failures.slice(0, 3).to_pylist()]
-        raise _too_many(config, result.images, result.failures.num_rows, examples, join(staging, FAILURES))
+        raise _too_many(config, result.images, result.without_row, examples, join(staging, FAILURES))
     source = plan.source
     if source.keys_may_repeat and not source.seen.complete:
         refuse_repeated_keys(source, plan.portions)

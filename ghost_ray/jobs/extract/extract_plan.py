@@ -111,7 +111,7 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
     clear = config.unknown or rule_is_clear(source, explicit, backbone.classes)
     census = None
     if source.seen.complete:
-        census = Census.of(source.seen.items, choice)
+        census = replace(Census.of(source.seen.items, choice), lost=source.seen.lost)
     elif choice is not None or config.restrict or not clear:
         census = take_census(config, source, portions, choice)
     if config.per_class is not None and census is not None and not census.labels.values:
@@ -129,8 +129,8 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
         labels = None if labels is None else labels.restricted(restrict)
     # For unknowns, the source's own labels are used only for this choice.
     wanted = None if choice is None or census is None else choice.chosen(census.lowest)
-    listed = source.seen.images if census is None else census.images
-    images = listed + len(source.seen.failures) if wanted is None else wanted.images
+    seen = source.seen.images + source.seen.lost if census is None else census.images + census.lost
+    images = seen if wanted is None else wanted.images
     network = Network(
         name=config.model,
         weights_sha256=backbone.weights_sha256,

@@ -62,13 +62,10 @@ def _decoded(plan: Plan, todo: list[Todo], rows: int, staging: str, to: Reporter
     pending: deque[Future[pa.Table]] = deque()
     with ThreadPoolExecutor(cpus) as pool:
         for each in todo:
-            images = 0
-            for block in timed(lister.blocks(each, rows)):
-                images += block.num_rows
+            for block in timed(lister.blocks(each, rows, to)):
                 pending.append(pool.submit(decode, block))
                 if len(pending) > 2 * cpus:
                     yield pending.popleft().result()
-            to.listed(each.portion.number, images)
         while pending:
             yield pending.popleft().result()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import NamedTuple, Protocol
 
@@ -16,17 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from ghost_ray.config.policies import Stage
 from ghost_ray.errors import InputError
 from ghost_ray.files import resolve
 from ghost_ray.jobs.extract.block_cutter import BlockCutter
 from ghost_ray.jobs.extract.portions import Portion
+from ghost_ray.jobs.extract.tally import Reporter
 from ghost_ray.jobs.extract.work_files import BlockName, Record, RecordName, block_uri, write_record
 from ghost_ray.sources import Failure, LabelMap, Part, Reader, Scan
 from ghost_ray.sources.first_look import common_names, parts_fingerprint
-from ghost_ray.sources.retry import was_down
 from ghost_ray.sources.source import ListingDigest
 from ghost_ray.store import UNKNOWN, hash_keys
 
@@ -68,8 +67,8 @@ class Lister:
     wanted: Wanted | None  # None: all images
     staging: str
 
-    def blocks(self, todo: Todo, rows: int) -> Iterator[pa.Table]:
-        """The images of a portion that are left to do, at most ``rows`` at a time.
+    def blocks(self, todo: Todo, rows: int, to: Reporter | None = None) -> Iterator[pa.Table]:
+        """The images of a portion that are left to do, at most ``rows`` at a time; ``to`` is told how many there were.
 
         Columns: key, file, start, size, label (an index into the head), portion, place, data, error. The last two are
         null where the image is still to be read.
@@ -78,51 +77,29 @@ class Lister:
         ------
         InputError
             For a label that fits no class, and for data that changed since the run began.
+        JobFailed
+            If the store that holds the images does not answer.
         """
         done = done_places(self.staging, todo)
         cutter, found = BlockCutter(rows), _Found()
-        bodies = self.wanted is None and not len(done)
+        bodies, left_to_do = self.wanted is None and not len(done), 0
         for part in todo.portion.parts:
-            found.begin(part)
+            found.begin()
             far = cache(partial(self._labels_by_key, part))
-            for scan in self._scans(part, bodies):
-                places, kept = found.add(scan, self.wanted)
+            for scan in self.reader.scan(part, bodies):
+                common_names(self.class_names, scan.class_names, self.uri)
+                places, kept = found.add(part, scan, self.wanted)
                 if not kept.any():
                     continue
                 labels = self._indices(scan.items.filter(pa.array(kept)), far if bodies else None)
                 left = ~np.isin(places[kept], done)
                 cutter.add(scan, np.flatnonzero(kept)[left], labels[left], places[kept][left], todo.portion.number)
+                left_to_do += int(left.sum())
                 yield from cutter.full()
-        self._record(todo, found)
+        lost = self._record(todo, found)
         yield from cutter.rest()
-
-    def _scans(self, part: Part, bodies: bool) -> Iterator[Scan]:
-        """The part's scans; if the object store was down, the listing is repeated when it is back."""
-        given = 0
-        try:
-            for scan in self.reader.scan(part, bodies):
-                if self._is_broken(scan) and self._was_down():
-                    break
-                common_names(self.class_names, scan.class_names, self.uri)
-                given += scan.items.num_rows
-                yield scan
-            else:
-                return
-        except InputError:  # a folder that cannot be listed
-            if not self._was_down():
-                raise
-        for scan in self.reader.scan(part):
-            new = max(0, scan.items.num_rows - given)
-            given -= scan.items.num_rows - new
-            yield replace(scan, items=scan.items.slice(scan.items.num_rows - new))
-
-    def _is_broken(self, scan: Scan) -> bool:
-        unread = any(image.data is None for image in scan.images or ())
-        return unread or any(failure.stage == Stage.READ for failure in scan.failures)
-
-    def _was_down(self) -> bool:
-        remote = not isinstance(self.reader.filesystem, fs.LocalFileSystem)
-        return remote and was_down(self.reader.filesystem, self.reader.base)
+        if to is not None:
+            to.listed(todo.portion.number, left_to_do, lost)
 
     def _indices(self, items: pa.Table, far: Callable[[], dict[str, str | None]] | None) -> np.ndarray:
         """The classes of some images; ``far`` finds labels that were not beside their image."""
@@ -144,13 +121,16 @@ class Lister:
             found |= zip(scan.items["key"].to_pylist(), scan.items["label"].to_pylist(), strict=True)
         return found
 
-    def _record(self, todo: Todo, found: _Found) -> None:
-        if todo.record is not None and todo.record[1:] != (found.images, found.digest):
+    def _record(self, todo: Todo, found: _Found) -> list[Failure]:
+        """Write down what the listing found; returns what could not be listed."""
+        failures = found.failures if self.wanted is None or self.wanted.keeps_failures else []
+        lost = sum(failure.images for failure in failures)
+        name = RecordName(todo.portion.number, found.images, lost, found.digest)
+        if todo.record is not None and todo.record != name:
             problem = f"{todo.portion.parts[0].name or 'the folder'} has changed since the run began"
             raise InputError("data", self.uri, problem, "`overwrite=True` starts over")
-        failures = found.failures if self.wanted is None or self.wanted.keeps_failures else []
-        record = Record(found.images, f"{found.keys:016x}", found.digests, failures)
-        write_record(self.staging, RecordName(todo.portion.number, found.images, found.digest), record)
+        write_record(self.staging, name, Record(found.images, f"{found.keys:016x}", found.digests, failures))
+        return failures
 
 
 def timed(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -198,18 +178,20 @@ class _Found:
     failures: list[Failure] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
     _place: int = 0
-    _open: dict[str, ListingDigest] = field(default_factory=dict)
+    _digest: ListingDigest = field(default_factory=ListingDigest)
+    _listed: int = 0  # of the part, wanted or not
 
-    def begin(self, part: Part) -> None:
-        self._open = {part.name: ListingDigest()}
+    def begin(self) -> None:
+        """A new part."""
+        self._digest, self._listed = ListingDigest(), 0
 
-    def add(self, scan: Scan, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
+    def add(self, part: Part, scan: Scan, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
         """The places of the scan's rows, and which of them are wanted."""
         items = scan.items
-        for name, digest in self._open.items():
-            digest.add(items)
-            self.digests[name] = digest.value()
-        self.failures += scan.failures
+        self._digest.add(items)
+        self.digests[part.name] = self._digest.value()
+        self._listed += items.num_rows
+        self.failures += [failure.counted(part, self._listed) for failure in scan.failures]
         places = np.arange(self._place, self._place + items.num_rows)
         self._place += items.num_rows
         kept = np.ones(items.num_rows, bool) if wanted is None else wanted.keeps(items)

@@ -19,8 +19,4 @@ def list_blocks(lister: Any, todo: Todo, rows: int, to: Reporter) -> Iterator[pa
     """
     import ray
 
-    images = 0
-    for block in timed(ray.get(lister).blocks(todo, rows)):
-        images += block.num_rows
-        yield pack(block)
-    to.listed(todo.portion.number, images)
+    yield from map(pack, timed(ray.get(lister).blocks(todo, rows, to)))

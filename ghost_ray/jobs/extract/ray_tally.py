@@ -30,11 +30,12 @@ class MeteredTally(Tally):
         for each in (self._images, self._failures, self._seconds):
             each.set_default_tags(which)
 
-    def _count(self, images: int, failed: list[tuple[str, str, str]], seconds: dict[str, float]) -> None:
+    def _count(self, images: int, failed: list[tuple[str, str, str, int]], seconds: dict[str, float]) -> None:
         super()._count(images, failed, seconds)
-        self._images.inc(images)
-        for _, stage, _ in failed:
-            self._failures.inc(tags={"stage": stage})
+        if images:
+            self._images.inc(images)
+        for _, stage, _, lost in failed:
+            self._failures.inc(lost, tags={"stage": stage})
         for stage, value in seconds.items():
             if value > 0:
                 self._seconds.inc(value, tags={"stage": stage})

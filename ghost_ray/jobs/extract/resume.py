@@ -11,13 +11,13 @@ from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, re
 from ghost_ray.jobs.extract.extract_plan import Plan
 from ghost_ray.jobs.extract.list_stage import Todo
 from ghost_ray.jobs.extract.portions import Portion, portions_digest
-from ghost_ray.jobs.extract.work_files import BLOCKS, RECORDS, BlockName, block_names, record_names
+from ghost_ray.jobs.extract.work_files import BLOCKS, RECORDS, BlockName, block_names, record_names, remove_portion
 from ghost_ray.sources import fingerprint_of
 from ghost_ray.store import StoreManifest
 
 SETTINGS = "settings.json"
 _FINGERPRINT, _PARTS, _FORMAT = "data fingerprint", "parts", "work format"
-_WORK_FORMAT = 2  # of the files of an unfinished run
+_WORK_FORMAT = 3  # of the files of an unfinished run
 # Where and how fast a job runs may differ between a run and the one that resumes it.
 _FREE = {"address", "num_cpus", "overwrite", "out", "actors", "gpus_per_actor", "max_failures", "batch_size"}
 
@@ -110,12 +110,15 @@ def remove_work(staging: str) -> None:
 def left_to_do(portions: list[Portion], staging: str, *, again: bool) -> tuple[list[Todo], int]:
     """The unfinished portions, and how many images are done, from the names of files alone.
 
-    With ``again``, images that could not be read get another chance: read errors may be temporary.
+    With ``again``, what could not be read gets another chance: it may have been mended. A portion with a damaged part
+    is begun anew, since the mended part may have other images.
     """
     blocks: dict[int, list[BlockName]] = defaultdict(list)
     for name in block_names(staging):
         blocks[name.portion].append(name)
     records = record_names(staging)
+    for damaged in [name for name in records.values() if again and name.lost]:
+        remove_portion(staging, blocks.pop(damaged.portion, []), records.pop(damaged.portion))
     done = sum(name.rows - name.unread for names in blocks.values() for name in names)
     todo = []
     for portion in portions:

@@ -46,13 +46,25 @@ class _Files(NamedTuple):
 class Outcome:
     """The outcome of every image, without the embeddings, for one portion or several."""
 
-    images: int = 0  # and what could not be listed
+    listed: int = 0  # images that are wanted
+    lost: int = 0  # images in damaged parts, about
+    failed: int = 0  # of the listed ones
     missing: int = 0  # images without a row
-    failures: pa.Table = field(default_factory=FAILURES_SCHEMA.empty_table)  # each key once
+    failures: pa.Table = field(default_factory=FAILURES_SCHEMA.empty_table)  # a row for each image or damaged part
     seconds: dict[str, float] = field(default_factory=dict)  # in each stage, in all runs that the blocks come from
     batch_size: int | None = None  # the smallest that a block was computed in
     digests: dict[str, str] = field(default_factory=dict)  # of the listing of each part
     left: list[Todo] = field(default_factory=list)  # portions that are not complete
+
+    @property
+    def images(self) -> int:
+        """All there are, with those that could not be listed."""
+        return self.listed + self.lost
+
+    @property
+    def without_row(self) -> int:
+        """Images that will not be in the store."""
+        return self.failed + self.lost
 
     @property
     def fingerprint(self) -> str:
@@ -60,7 +72,9 @@ class Outcome:
         return parts_fingerprint(self.digests)
 
     def add(self, other: Outcome) -> None:
-        self.images += other.images
+        self.listed += other.listed
+        self.lost += other.lost
+        self.failed += other.failed
         self.missing += other.missing
         self.failures = pa.concat_tables([self.failures, other.failures])
         for stage, value in other.seconds.items():
@@ -106,17 +120,18 @@ def _look(files: _Files, staging: str) -> Outcome:
         return found
     record = read_record(staging, files.record)
     count = 0 if rows is None else rows.num_rows
-    found.images, found.digests = record.images + len(record.failures), record.digests
+    found.listed, found.digests = record.images, record.digests
+    found.lost = sum(failure.images for failure in record.failures)
     found.missing = max(0, record.images - count)
     keys = 0 if rows is None else keys_digest(rows["key"].combine_chunks())
     if count > record.images or (count == record.images and f"{keys:016x}" != record.keys):
         name = files.portion.parts[0].name
         raise JobFailed(f"the rows of {name!r} do not match the images listed there — `overwrite=True` starts over")
     found.left = [todo] if found.missing else []
-    listed = pa.Table.from_pylist([failure._asdict() for failure in record.failures], schema=FAILURES_SCHEMA)
-    tables = [listed]
+    tables = [pa.Table.from_pylist([failure._asdict() for failure in record.failures], schema=FAILURES_SCHEMA)]
     if rows is not None:
         tables.append(rows.filter(rows["failed"]).select(FAILURES_SCHEMA.names).cast(FAILURES_SCHEMA))
+        found.failed = tables[-1].num_rows
         sizes = rows["batch_size"].filter(pc.greater(rows["batch_size"], 0))
         found.batch_size = pc.min(sizes).as_py()
     found.failures = pa.concat_tables(tables)

@@ -7,7 +7,7 @@ import contextvars
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ghost_ray.errors import GateFailed
 from ghost_ray.jobs.extract.losses import Device, Losses, Verdict
 from ghost_ray.jobs.extract.write_stage import BLOCK_STAGES
 from ghost_ray.progress import Progress, progress, say
+from ghost_ray.sources import Failure
 
 _POLL_SECONDS = 1.0
 _SILENCE_SECONDS = 45.0
@@ -52,7 +53,7 @@ class Tally:
         self._begun[block] += 1
         return self._begun[block]
 
-    def add(self, block: str, images: int, failed: list[tuple[str, str, str]], seconds: dict[str, float]) -> bool:
+    def add(self, block: str, images: int, failed: list[tuple[str, str, str, int]], seconds: dict[str, float]) -> bool:
         """Count a block; False once there are hopelessly many failures. One computed again is counted once."""
         if block not in self._blocks:
             self._blocks.add(block)
@@ -60,16 +61,18 @@ class Tally:
             self._count(images, failed, seconds)
         return not hopeless(self._counts.failures, self._limit)
 
-    def _count(self, images: int, failed: list[tuple[str, str, str]], seconds: dict[str, float]) -> None:
+    def _count(self, images: int, failed: list[tuple[str, str, str, int]], seconds: dict[str, float]) -> None:
         counts = self._counts
         counts.images += images
-        counts.failures += len(failed)
-        counts.examples += failed[: 3 - len(counts.examples)]
+        counts.failures += sum(lost for *_, lost in failed)
+        counts.examples += [(key, stage, error) for key, stage, error, _ in failed[: 3 - len(counts.examples)]]
         for stage, value in seconds.items():
             counts.seconds[stage] += value
 
-    def listed(self, portion: int, images: int) -> None:
-        """So many images of a portion are to be done in this round."""
+    def listed(self, portion: int, images: int, lost: list[tuple[str, str, str, int]]) -> None:
+        """So many images of a portion are to be done in this round; ``lost`` are damaged parts with their images."""
+        if portion not in self._listed:
+            self._count(sum(part[3] for part in lost), lost, {})
         self._listed[portion] = images
         self._counts.portions = len(self._listed)
         if len(self._listed) == self._portions:
@@ -111,15 +114,16 @@ class Reporter:
     def report(self, block: pa.Table, write_seconds: float) -> None:
         """Report a written block; GateFailed if continuing is pointless."""
         failed = block.filter(block["failed"]).select(["key", "stage", "error"])
-        rows = [(row["key"], row["stage"], row["error"]) for row in failed.to_pylist()]
+        rows = [(row["key"], row["stage"], row["error"], 1) for row in failed.to_pylist()]
         seconds = {stage: pc.sum(block[f"{stage}_seconds"]).as_py() or 0.0 for stage in BLOCK_STAGES}
         seconds[Stage.WRITE] = write_seconds
         if self._ask("add", block["key"][0].as_py(), block.num_rows, rows, seconds) is False:
             raise GateFailed("too many images fail")
 
-    def listed(self, portion: int, images: int) -> None:
-        """Report how many images of a portion are to be done."""
-        self._tell("listed", portion, images)
+    def listed(self, portion: int, images: int, lost: Sequence[Failure]) -> None:
+        """Report how many images of a portion are to be done, and what of it could not be listed."""
+        rows = [(failure.key, failure.stage, failure.error, failure.images) for failure in lost]
+        self._tell("listed", portion, images, rows)
 
     def joined(self) -> None:
         """Report an embedding actor that has started."""

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from ghost_ray.files import join, names_in, read_json, resolve, write_bytes
+from ghost_ray.files import join, names_in, read_json, remove_file, resolve, write_bytes
 from ghost_ray.sources import Failure
 
 BLOCKS = "blocks"
 RECORDS = "parts"
 _BLOCK = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\w+)\.parquet")
-_RECORD = re.compile(r"(\d+)-(\d+)-(\w+)\.json")
+_RECORD = re.compile(r"(\d+)-(\d+)-(\d+)-(\w+)\.json")
 
 
 class BlockName(NamedTuple):
@@ -45,11 +45,12 @@ class RecordName(NamedTuple):
 
     portion: int
     images: int  # that are to be in the store or among the failures
+    lost: int  # images, about, that could not be listed
     digest: str  # of the listing
 
     @property
     def file(self) -> str:
-        return f"{self.portion:06d}-{self.images}-{self.digest}.json"
+        return f"{self.portion:06d}-{self.images}-{self.lost}-{self.digest}.json"
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,18 @@ def block_names(staging: str) -> list[BlockName]:
 def record_names(staging: str) -> dict[int, RecordName]:
     """The records there are, by portion."""
     found = filter(None, map(_RECORD.fullmatch, names_in(join(staging, RECORDS))))
-    return {int(each[1]): RecordName(int(each[1]), int(each[2]), each[3]) for each in found}
+    return {int(each[1]): RecordName(int(each[1]), int(each[2]), int(each[3]), each[4]) for each in found}
 
 
 def block_uri(staging: str, name: BlockName) -> str:
     return join(staging, BLOCKS, name.file)
+
+
+def remove_portion(staging: str, blocks: list[BlockName], record: RecordName) -> None:
+    """Forget what was written of a portion; the record goes last, since it says that there is something to forget."""
+    for name in blocks:
+        remove_file(block_uri(staging, name))
+    remove_file(join(staging, RECORDS, record.file))
 
 
 def block_files(staging: str) -> list[str]:

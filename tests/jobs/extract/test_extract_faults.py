@@ -282,8 +282,16 @@ class TestObjectStore:
         assert {f"s3://{info.path}" for info in there if info.is_file} == {f"{place}/{name}" for name in whole}
         fault.ended(CONTINUES)
 
-    @pytest.mark.fault("extract", "S3 is down for a minute and more")
-    def test_down(self, remote: ObjectStore, pictures: Path, expected: Gaussians, fault: Fault) -> None:
+    @pytest.mark.fault("extract", "S3 is down for longer than the job waits")
+    def test_down(
+        self,
+        remote: ObjectStore,
+        pictures: Path,
+        expected: Gaussians,
+        fault: Fault,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("GHOST_RAY_STORE_PATIENCE", "30")
         place, uploaded = f"s3://{remote.bucket}/store", sorted(pictures.glob("*/*.jpg"))
         words = arguments(f"s3://{remote.bucket}/images", place, "support.networks:small", max_failures="0")
         listed = remote.requests + len(uploaded) // 2
