@@ -150,9 +150,15 @@ def difference(
         if any(isinstance(mark, Place) for mark in info.metadata):
             old, new = (list(value) if isinstance(value, dict) else value is not None for value in (old, new))
         if old != new and name not in _NO_MATTER and name not in free:
-            return f"`{name}` was {one_line(old, 60)}, is {one_line(new, 60)}"
+            return f"`{name}` {changed(old, new)}"
     found = [part.fingerprint for part in before.data]
     return "" if found == list(inputs) and None not in found else "from other inputs, or inputs that have changed"
+
+
+def changed(before: object, now: object) -> str:
+    """Another value of a setting in words."""
+    was, is_now = ("not given" if value is None else one_line(value, 60) for value in (before, now))
+    return f"was {was}, is {is_now}"
 
 
 def now() -> str:

@@ -14,7 +14,7 @@ from support.registries import make_version
 
 from ghost_ray import registry
 from ghost_ray.errors import InputError
-from ghost_ray.files import join
+from ghost_ray.files import join, names_in
 from ghost_ray.files.conditional import Changed, look, swap, time_at, written_at
 
 ROUNDS = 200
@@ -62,6 +62,19 @@ def test_credentials_of_a_uri_and_of_a_file_are_used(tmp_path: Path, monkeypatch
 def test_a_store_without_conditional_writes_is_refused() -> None:
     with pytest.raises(InputError, match="does not support conditional writes"):
         look("mock:///registry/file")
+
+
+def test_a_store_that_ignores_conditions_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with object_store_in_environment(monkeypatch) as store:
+        store.ignores_conditions = True
+        root = f"s3://{store.bucket}/registry"
+        version = make_version(root, "a")
+        before = sorted(names_in(root))
+        with pytest.raises(InputError, match=r"ignores the conditions of writes .* use a local folder, or a store"):
+            registry.move(root, lambda pointer: registry.promoted(pointer, version, "promote"))
+        assert sorted(names_in(root)) == before
 
 
 def _promote(root: str, version: str, barrier: Any, answers: Any) -> None:

@@ -20,7 +20,7 @@ _ERRORS = {"503": (503, "SlowDown"), "429": (429, "TooManyRequests")}
 
 @dataclass
 class Fault:
-    """From the request number ``first`` on, for some ``seconds``, requests whose path has ``place`` in it fail.
+    """Of the requests whose path has ``place`` in it, those from number ``first`` on fail, for some ``seconds``.
 
     ``pause``: no answer before the fault is over. ``slow``: the body comes in small pieces. ``truncated``: the body
     ends before its length.
@@ -30,32 +30,36 @@ class Fault:
     first: int
     seconds: float
     place: str = ""
+    seen: int = 0  # requests with the place in their path
     hits: int = 0
     ends: float | None = None  # known when it has begun
 
-    def strikes(self, number: int, path: str) -> bool:
-        if number < self.first:
+    def strikes(self, path: str) -> bool:
+        if self.place not in path:
+            return False
+        self.seen += 1
+        if self.seen <= self.first:
             return False
         if self.ends is None:
             self.ends = time.monotonic() + self.seconds
-        struck = time.monotonic() < self.ends and self.place in path
+        struck = time.monotonic() < self.ends
         self.hits += struck
         return struck
 
 
 class FaultyProxy:
-    """Passes requests on to ``upstream``; ``fault`` says which of them fail. Requests are counted from 0."""
+    """Passes requests on to ``upstream``; ``fault`` says which of them fail."""
 
     def __init__(self, upstream: str) -> None:
-        self.upstream, self.requests, self.fault = upstream, 0, None
+        self.upstream = upstream
+        self.fault: Fault | None = None
+        self.paths: list[str] = []  # of the requests since the last fault was set
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
-    fault: Fault | None
-
     def begin(self, fault: Fault | None) -> None:
-        self.requests, self.fault = 0, fault
+        self.paths, self.fault = [], fault
 
     @property
     def url(self) -> str:
@@ -88,10 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def _pass_on(self) -> None:
-        number, fault = self.proxy.requests, self.proxy.fault
-        self.proxy.requests += 1
+        fault = self.proxy.fault
+        self.proxy.paths.append(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        kind = fault.kind if fault and fault.strikes(number, self.path) else None
+        kind = fault.kind if fault and fault.strikes(self.path) else None
         if kind == "pause" and fault is not None and fault.ends is not None:
             time.sleep(max(0.0, fault.ends - time.monotonic()))
         if kind == "reset":

@@ -19,7 +19,8 @@ from support.fake_endpoints import ANSWERS, Trouble
 class ObjectStore:
     """Answers every `period`-th request with an error, each one after `delay` seconds; `down`, it fails them all.
 
-    `trouble` maps a place to the error for requests to it, or to anything below it.
+    `trouble` maps a place to the error for requests to it, or to anything below it. With `ignores_conditions` it writes
+    whatever the condition of a request says.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class ObjectStore:
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self.period, self.delay, self.down, self.requests = 0, 0.0, False, 0
+        self.ignores_conditions = False
         self.trouble: dict[str, Trouble] = {}
         self.seen: list[tuple[str, str]] = []  # method and path of each request
         self.peak, self._now = 0, 0  # requests under way at a time
@@ -53,6 +55,9 @@ class ObjectStore:
                 status, code, _ = ANSWERS[trouble]
                 start_response(f"{status} {code}", [("Content-Length", "0")])
                 return [b""]
+        if self.ignores_conditions:
+            for header in ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"):
+                environ.pop(header, None)
         return self._app(environ, start_response)
 
     @property

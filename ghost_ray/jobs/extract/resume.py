@@ -8,6 +8,7 @@ from typing import Any
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import InputError, redact_values
 from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, remove_tree, resolve, write_json
+from ghost_ray.files.manifest import changed
 from ghost_ray.jobs.extract.extract_plan import Plan
 from ghost_ray.jobs.extract.list_stage import Todo
 from ghost_ray.jobs.extract.portions import Portion, portions_digest
@@ -95,8 +96,7 @@ def _settings(config: dict[str, Any], weights: str | None, fingerprint: str | No
 
 def _difference(name: str, before: object, now: object) -> str:
     word = name if " " in name else f"`{name}`"
-    short = [str(value)[:60] for value in (before, now)]
-    return f"{word} was {short[0]}, is {short[1]}"
+    return f"{word} {changed(before, now)}"
 
 
 def remove_work(staging: str) -> None:

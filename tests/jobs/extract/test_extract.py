@@ -339,7 +339,9 @@ class TestGoingOn:
     def test_other_settings_are_refused_and_named(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(GateFailed):
             self.leave_unfinished(folder, tmp_path)
-        with pytest.raises(InputError, match=r"`seed` was 0, is 5; `limit`|`limit` was None, is 3; `seed` was 0, is 5"):
+        with pytest.raises(
+            InputError, match=r"`seed` was 0, is 5; `limit`|`limit` was not given, is 3; `seed` was 0, is 5"
+        ):
             run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5))
         result = run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5, overwrite=True, max_failures=1.0))
         assert result["rows"] + result["failures"] == 3
