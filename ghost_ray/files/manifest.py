@@ -8,8 +8,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import to_jsonable_python
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from ghost_ray import __version__
 from ghost_ray.config.fields import Place
@@ -145,8 +144,8 @@ def difference(
         return "by a release with other results"
     settings = redact_values(config.model_dump(mode="json"))
     for name, info in type(config).model_fields.items():
-        default = None if info.is_required() else to_jsonable_python(info.get_default(call_default_factory=True))
-        old, new = before.config.get(name, default), settings[name]
+        default = None if info.is_required() else info.get_default(call_default_factory=True)
+        old, new = before.config.get(name, TypeAdapter(Any).dump_python(default, mode="json")), settings[name]
         if any(isinstance(mark, Place) for mark in info.metadata):
             old, new = (list(value) if isinstance(value, dict) else value is not None for value in (old, new))
         if old != new and name not in _NO_MATTER and name not in free:

@@ -305,7 +305,8 @@ def test_networks_of_timm_whose_head_is_not_linear(name: str, reason: str, tmp_p
 
 def test_a_file_that_holds_no_weights_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    words = ["extract", "--data", ".", "--model", "resnet18", "--weights", "photo.jpg", "--out", "store"]
+    (tmp_path / "images").mkdir()
+    words = ["extract", "--data", "images", "--model", "resnet18", "--weights", "photo.jpg", "--out", "store"]
     code = f"""
 import sys
 from ghost_ray.cli import main

@@ -24,6 +24,7 @@ from sklearn.metrics import auc, roc_auc_score, roc_curve
 from statsmodels.stats.multitest import multipletests
 from support.mistakes import ON_IMPORT, Arrays
 
+from ghost_ray.cluster import threads
 from ghost_ray.config import EvaluateConfig, FitConfig, ImportConfig
 from ghost_ray.jobs import fit, importing
 from ghost_ray.jobs.evaluate.evaluate_notes import noticed
@@ -226,7 +227,8 @@ def test_sets_that_do_not_belong_together_are_noticed_by_evaluate(demo: tuple[Pa
 
     def notes(fit: str = "train", known: str = "test", unknown: str = "unknown") -> list[str]:
         config = EvaluateConfig(fit=stores[fit], known=stores[known], unknown={"strange": stores[unknown]}, out="-")
-        return noticed(make_plan(config), models[fit])
+        with threads():
+            return noticed(make_plan(config), models[fit])
 
     assert notes() == []
     assert notes(known="train") == [f"{len(y)} of {len(y)} rows of known are also in fit"]

@@ -194,7 +194,8 @@ def test_another_network_is_refused_naming_both(place: Path, toy: Toy) -> None:
         ({"accept_fpr": 0.1, "unknown": "val"}, "with a label"),
         ({"store": "empty", "threshold": 0}, "empty"),
         ({"store": "nan", "threshold": 0}, "row 7 holds a NaN"),
-        ({"threshold": 0, "out": "test"}, "is a folder"),
+        ({"threshold": 0, "out": "test"}, "which this command reads"),
+        ({"threshold": 0, "out": "empty"}, "is a folder"),
     ],
 )
 def test_wrong_input_is_refused(place: Path, toy: Toy, options: dict[str, object], problem: str) -> None:
@@ -258,7 +259,7 @@ def test_images_are_scored_into_an_object_store_whose_place_has_options(
 ) -> None:
     with object_store_in_environment(monkeypatch) as remote:
         out = f"s3://{remote.bucket}/x.parquet?region=us-east-1"
-        options = {"data": str(pictured / "images"), "store": None, "out": out}
+        options = {"data": str(pictured / "images"), "store": None, "network": "support.networks:small", "out": out}
         assert run(config(pictured, threshold=0.1, **options))["rows"] == 20
         left = remote.filesystem().get_file_info(fs.FileSelector(remote.bucket, recursive=True))
         assert [info.path for info in left if info.is_file] == [f"{remote.bucket}/x.parquet"]

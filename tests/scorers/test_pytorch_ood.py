@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ import torch
 from pytorch_ood import detector
 
 from ghost_ray import scorers
+from ghost_ray.jobs.evaluate.evaluate_plan import named_methods
+
+ROOT = Path(__file__).parents[2]
 
 SAME = [
     ("MaxSoftmax", "msp", {}),
@@ -27,27 +32,22 @@ def test_a_detector_of_each_kind_agrees_with_our_own(theirs, ours, options, netw
     assert adapted.score(network.unknown) == pytest.approx(own.score(network.unknown), rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("GEN", {}),
-        ("SHE", {}),
-        ("DICE", {"p": 0.5}),
-        ("ASH", {}),
-        ("KLMatching", {}),
-        ("fDBD", {}),
-        ("NCI", {}),
-        ("VRA", {}),
-        ("Entropy", {}),
-        ("GMM", {}),
-    ],
-)
-def test_what_that_library_has_we_have(name, options, network):
-    scorer = scorers.create(f"pytorch-ood:{name}", **options).fit(lambda: [network.train], network.head)
+IN_THE_DOCS = re.findall(r"`(pytorch-ood:[^`]+)` \|$", (ROOT / "docs/coming-from.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("method", [*IN_THE_DOCS, "pytorch-ood:Entropy"])
+def test_what_that_library_has_we_have(method, network):
+    (scorer,) = named_methods([method]).values()
+    scorer.fit(lambda: [network.train], network.head)
     scores = scorer.score(network.known)
     assert np.isfinite(scores).all()
     assert np.ptp(scores) > 0
-    assert scorer.name == f"pytorch-ood:{name}"
+    assert scorer.name == method
+
+
+def test_the_docs_name_their_detectors():
+    named = {method.split(":")[1] for method in IN_THE_DOCS}
+    assert named >= {"GEN", "SHE", "DICE", "ASH", "KLMatching", "fDBD", "NCI", "VRA", "LTS", "PNML", "GMM"}
 
 
 def test_gen_is_the_librarys_own_negated(network):

@@ -87,9 +87,9 @@ def test_linked_folders_are_listed_under_each_link_and_a_link_in_them_once(tmp_p
     (root / "ant" / "y").symlink_to(shared)
     source = open_source(str(root))
     assert source.seen.items["key"].to_pylist() == ["ant/x/a.png", "ant/x/more/a.png", "ant/y/a.png"]
-    ((key, stage, problem),) = source.seen.failures
-    assert (key, stage) == ("ant/y/more/", "list")
-    assert "followed before" in problem
+    (failure,) = source.seen.failures
+    assert (failure.key, failure.stage) == ("ant/y/more/", "list")
+    assert "followed before" in failure.error
 
 
 def test_folders_too_deep_to_walk_are_told(tmp_path: Path) -> None:

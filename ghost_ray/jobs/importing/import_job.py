@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ghost_ray.config import ImportConfig, places_of
 from ghost_ray.errors import InputError, redact
-from ghost_ray.files import OutputFolder, is_local, resolve
+from ghost_ray.files import OutputFolder, is_local, join, kind_of, names_in, resolve
 from ghost_ray.files.copies import version_of
 from ghost_ray.files.manifest import Data, Network, difference, provenance
 from ghost_ray.jobs.importing.choosing import split_name
@@ -123,6 +123,8 @@ def _versions(config: ImportConfig) -> str:
             uri, name = split_name(use.uri)
             if use.field == "restrict_like":
                 version = Store.open(uri, use.field).fingerprint()
+            elif kind_of(uri) == "folder":
+                version = repr([(file, version_of(join(uri, file), use.field)) for file in names_in(uri)])
             else:
                 version = version_of(uri, use.field)
             facts.append((use.field, name, version))

@@ -147,4 +147,4 @@ def test_a_detector_that_fails_is_named_with_what_it_may_lack(place: Path, tmp_p
     embedding, label = toy.known(rng, 300)
     write_store(tmp_path / "some", embedding[label != 2], label[label != 2], toy)
     with pytest.raises(InputError, match=r"^methods 'pytorch-ood:\w+': pytorch-ood:\w+ cannot be .* 1 class \(2\)"):
-        run(settings(place, tmp_path / "e", fit=str(tmp_path / "some"), methods=["ghost", "pytorch-ood:KLMatching"]))
+        run(settings(place, tmp_path / "e", fit=str(tmp_path / "some"), methods=["ghost", "pytorch-ood:SHE"]))

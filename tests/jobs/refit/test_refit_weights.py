@@ -82,11 +82,10 @@ def test_without_a_copy_the_place_is_said_and_never_opened(made: Path, tmp_path:
     current = registry.current(root)
     assert current is not None
     assert "weights.safetensors" not in files_below(folder / "registry" / "versions" / current.version)
-    for network in (None, NETWORK):
-        with pytest.raises(InputError) as refusal:
-            OpenSetClassifier.from_model(root, network, device="cpu")
-        assert f"weights were at {folder / 'weights.safetensors'} when {current.version}" in str(refusal.value)
-        assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError) as refusal:
+        OpenSetClassifier.from_model(root, NETWORK, device="cpu")
+    assert f"weights were at {folder / 'weights.safetensors'} when {current.version}" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
     given = str(folder / "weights.safetensors")
     assert OpenSetClassifier.from_model(root, NETWORK, weights=given, device="cpu").head.out_features == 4
 
