@@ -55,13 +55,18 @@ def patiently(filesystem: fs.FileSystem, path: str, call: Callable[[], T]) -> T:
         If what was asked for is not there, or is damaged.
     Unreachable, JobFailed
         If the store did not come back.
+    InputError
+        If the store denies access.
     """
     place = path if isinstance(filesystem, fs.LocalFileSystem) else f"{filesystem.type_name}://{path}"
     patience = float(os.environ.get(PATIENCE) or STORE_PATIENCE)
     try:
         return _repeated(filesystem, call, patience, redact(place))
     except OSError as error:
-        if not may_pass(filesystem, error):
+        on_store = not isinstance(filesystem, fs.LocalFileSystem)
+        # Credentials that end midway say nothing about what they led to.
+        denied = on_store and cause_of(error) in ("forbidden", "wrong region")
+        if not denied and not may_pass(filesystem, error):
             raise
         if cause_of(error):
             raise explained(error, "data", place) from None

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, get_args
 
-Kind = Literal["pause", "503", "429", "reset", "slow", "truncated"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-_ERRORS = {"503": (503, "SlowDown"), "429": (429, "TooManyRequests")}
+Kind = Literal["pause", "503", "429", "reset", "slow", "truncated", "403"]
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "403")  # that may pass
+_ERRORS = {"503": (503, "SlowDown"), "429": (429, "TooManyRequests"), "403": (403, "ExpiredToken")}
 
 
 @dataclass

@@ -16,11 +16,13 @@ from support.refits import config_of, write_world
 from test_extract import failures_of, make, rows_of
 
 from ghost_ray import registry
-from ghost_ray.errors import GateFailed, GhostRayError, JobFailed
+from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed
+from ghost_ray.files import join
 from ghost_ray.files.paths import one_attempt
 from ghost_ray.jobs.extract import extract_job, run
 from ghost_ray.jobs.extract.extract_plan import make_plan
 from ghost_ray.jobs.refit import run as refit
+from ghost_ray.registry.verifying import STORES
 from ghost_ray.store import Store
 
 PER_CLASS = 3
@@ -143,7 +145,22 @@ def test_a_throttled_shard_is_never_promoted(proxy: tuple[FaultyProxy, ObjectSto
     answer = refit(config)
     assert answer["outcome"] == "promoted"
     version = registry.read_version(config.registry, answer["version"])
-    assert Store.open(f"{config.registry}/stores/{version.stores['fit']}").rows == len(keys)
+    assert Store.open(join(config.registry, STORES, version.stores["fit"])).rows == len(keys)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_credentials_that_end_midway_end_the_job(
+    proxy: tuple[FaultyProxy, ObjectStore], requests: dict[str, list[str]], tmp_path: Path, name: str
+) -> None:
+    """What may not be read is not damaged: no image of it is counted as a failure."""
+    before, store = proxy
+    place = SOURCES[name]
+    before.begin(Fault("403", sum(place in path for path in requests[name]) - 1, 3600, place))
+    config = make(tmp_path / "store", f"s3://{store.bucket}/{name}", max_failures=1.0)  # type: ignore[arg-type]
+    with one_attempt(), pytest.raises(InputError, match=r"access is denied .* check the credentials"):
+        run(config)
+    before.begin(None)
+    assert run(config)["rows"] == IMAGES
 
 
 @pytest.mark.parametrize("name", ["shards", "tables"])
