@@ -88,7 +88,8 @@ class RayEngine:
 
     def submit_watched(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
         # `ray.wait` does not raise, and the result itself should not come to the driver.
-        handle, end = self._remote(_call_watched).options(num_returns=2).remote(function, *arguments)
+        task = self._remote(_call_watched).options(num_returns=2, name=function.__name__)
+        handle, end = task.remote(function, *arguments)
         return handle, end
 
     def merge(self, function: Callable[[list[Any]], Any], handles: list[Any]) -> Any:
