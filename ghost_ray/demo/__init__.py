@@ -95,8 +95,8 @@ def run(config: DemoConfig) -> DemoResult:
                 ),
                 "study": _study(config, out, images, stores, early),
             }
-        page = os.path.join(out, "report.html")
-        report.run(ReportConfig(folders=(out,), out=page, title="GHOST on handwritten digits", plots=False))
+        page, shown = os.path.join(out, "report.html"), (audited, evaluated, model, os.path.join(out, "stores"))
+        report.run(ReportConfig(folders=shown, out=page, title="GHOST on handwritten digits", plots=False))
         network = Network(
             name=f"{digits.ARCHITECTURE} (demo)",
             classes=extracted["train"]["classes"],

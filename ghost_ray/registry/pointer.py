@@ -89,9 +89,9 @@ class Pointer(Part):
         """When the pointer was moved last."""
         return self.history[-1].at
 
-    def is_held(self, fingerprint: str) -> bool:
-        """Whether the version made from these inputs was rolled back."""
-        return any(fingerprint.startswith(held.fingerprint) for held in self.held)
+    def held_versions(self, fingerprint: str) -> list[str]:
+        """The versions made from these inputs that were rolled back."""
+        return [held.version for held in self.held if fingerprint.startswith(held.fingerprint)]
 
     def way_back(self) -> list[str]:
         """The versions that rollbacks from here lead to, one after the other.

@@ -65,11 +65,12 @@ def run(config: ReportConfig) -> ReportResult:
 
 
 def _document(results: list[Result], title: str) -> Document:
-    """Everything that was found on one page, a study first."""
+    """Everything that was found on one page, a study first; that of a demo has a page of its own and is only listed."""
     from ghost_ray.report.study.study_page import document_of
 
-    studies = [result for result in results if result.kind == "study"]
-    others = [result for result in results if result.kind != "study"]
+    demos = tuple(f"{result.uri}/" for result in results if result.kind == "demo")
+    studies = [result for result in results if result.kind == "study" and not result.uri.startswith(demos)]
+    others = [result for result in results if result not in studies]
     if len(studies) > 1:
         names = ", ".join(redact(study.uri) for study in studies)
         raise InputError("folders", names, "are several studies, and a page shows one", "report each by itself")

@@ -24,8 +24,9 @@ from sklearn.metrics import auc, roc_auc_score, roc_curve
 from statsmodels.stats.multitest import multipletests
 from support.mistakes import ON_IMPORT, Arrays
 
+from ghost_ray import report
 from ghost_ray.cluster import threads
-from ghost_ray.config import EvaluateConfig, FitConfig, ImportConfig
+from ghost_ray.config import EvaluateConfig, FitConfig, ImportConfig, ReportConfig
 from ghost_ray.jobs import fit, importing
 from ghost_ray.jobs.evaluate.evaluate_notes import noticed
 from ghost_ray.jobs.evaluate.evaluate_plan import make_plan
@@ -115,7 +116,7 @@ def test_the_numbers_are_those_of_plain_numpy(demo: tuple[Path, str]) -> None:
     assert expected["ghost"]["auroc"] > 0.9
 
 
-def test_it_ends_in_a_table_and_the_page(demo: tuple[Path, str]) -> None:
+def test_it_ends_in_a_table_and_the_page(demo: tuple[Path, str], tmp_path: Path) -> None:
     out, printed = demo
     for word in (
         "GHOST",
@@ -134,6 +135,10 @@ def test_it_ends_in_a_table_and_the_page(demo: tuple[Path, str]) -> None:
         assert word in printed
     assert str(Path("out/report.html")) in printed
     assert (out / "report.html").stat().st_size < 10 << 20
+    report.run(ReportConfig(folders=(str(out),), out=str(tmp_path / "again.html"), plots=False))
+    for page in (out / "report.html", tmp_path / "again.html"):
+        assert "Networks side by side" not in page.read_text()  # the study has a page of its own
+    assert "<title>GHOST on handwritten digits" in (out / "report.html").read_text()
     assert {p.name for p in out.iterdir()} == {
         "images", "network", "stores", "model", "audit", "evaluation", "study", "report.html",
         "manifest.json",

@@ -105,13 +105,13 @@ def test_rollback_goes_back_step_by_step_and_holds_what_was_left(root: str) -> N
     }
     pointer = registry.current(root)
     assert pointer is not None
-    assert [pointer.is_held(fingerprint(word)) for word in "abc"] == [False, True, True]
+    assert [bool(pointer.held_versions(fingerprint(word))) for word in "abc"] == [False, True, True]
     with pytest.raises(InputError, match="no previous version"):
         operations.rollback(RollbackConfig(root=root))
     promote(root, c)
     pointer = registry.current(root)
     assert pointer is not None
-    assert not pointer.is_held(fingerprint("c"))
+    assert not pointer.held_versions(fingerprint("c"))
     assert [step.by for step in pointer.history] == ["promote"] * 3 + ["rollback"] * 2 + ["promote"]
 
 

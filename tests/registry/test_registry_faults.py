@@ -108,7 +108,7 @@ def test_a_version_turns_out_bad_in_service(root: str, fault: Fault) -> None:
     assert serving.refresh().version == second
     pointer = registry.current(root)
     assert pointer is not None
-    assert pointer.is_held(fingerprint("c"))
+    assert pointer.held_versions(fingerprint("c"))
     fault.ended("`registry rollback`: services follow at their next `refresh`, and no refit promotes it again")
 
 

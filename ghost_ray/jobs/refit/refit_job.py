@@ -139,7 +139,7 @@ def _settled(config: RefitConfig, inputs: Inputs) -> RefitResult | None:
             return None
         reason = f"up to date: weights, data and settings are those of {pointer.version}"
         return {"outcome": "up to date", "version": pointer.version, "reason": reason}
-    held = [entry.version for entry in pointer.held if inputs.fingerprint.startswith(entry.fingerprint)]
+    held = pointer.held_versions(inputs.fingerprint)
     rolled_back = next((version for version in held if _holds(root, version, inputs)), None)
     if rolled_back is None:
         return None
