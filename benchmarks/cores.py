@@ -44,7 +44,7 @@ class SimulatedCores(Preprocessing):
     def prepare(self, picture: Image.Image) -> np.ndarray:
         start = time.time()
         time.sleep(self.seconds)
-        note("core", start, 1, ray.get_runtime_context().get_task_id())
+        note("core", start, 1, ray.get_runtime_context().get_task_id() or "-")
         return np.zeros(self.shape, self.dtype)
 
     def finish(self, batch: torch.Tensor) -> torch.Tensor:

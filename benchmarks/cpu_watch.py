@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -18,7 +18,7 @@ class CpuWatch:
     """Samples the CPU seconds of this process and all its descendants until the block ends."""
 
     def __init__(self) -> None:
-        self._looks: list[tuple[float, Counter[str]]] = []
+        self._looks: list[tuple[float, defaultdict[str, float]]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -47,7 +47,7 @@ class CpuWatch:
                 with contextlib.suppress(psutil.Error):
                     spent = process.cpu_times()
                     seen[process] = _kind(process), spent.user + spent.system
-            total: Counter[str] = Counter()
+            total: defaultdict[str, float] = defaultdict(float)
             for kind, seconds in seen.values():
                 total[kind] += seconds
             self._looks.append((time.time(), total))

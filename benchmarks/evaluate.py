@@ -25,8 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from ghost_ray.config import JobConfig
 from ghost_ray.files.manifest import Network, provenance
 from ghost_ray.rows import Head, Rows
 from ghost_ray.scorers import Scorer, State
+from ghost_ray.scorers.knn import KNN
 from ghost_ray.store import ClusteredWriter, StoreManifest, finish_store, row_schema, to_table, write_head
 
 CHEAP = ("ghost", "msp", "maxlogit", "energy", "react", "scale")
@@ -90,7 +92,7 @@ def score_all(scorer: Scorer, batches: list[Rows]) -> np.ndarray:
         return np.concatenate(list(pool.map(scorer.score, batches)))
 
 
-def evaluate(scorer: Scorer, known: list[Rows], unknown: list[Rows]) -> dict[str, Any]:
+def evaluate(scorer: Scorer, known: list[Rows], unknown: list[Rows]) -> Mapping[str, object]:
     label, pred = (np.concatenate([getattr(b, name) for b in known]) for name in ("label", "pred"))
     scores = metrics.OpenSetScores(
         known=score_all(scorer, fresh(known)),
@@ -103,7 +105,8 @@ def evaluate(scorer: Scorer, known: list[Rows], unknown: list[Rows]) -> dict[str
 
 def fit_together(methods: tuple[str, ...], training: list[Rows], head: Head) -> list[Scorer]:
     """Fit as the job does: one piece per core, each read once per pass for all methods, the states merged in order."""
-    fitted = [scorers.create(method).bind(*head.weight.shape, head) for method in methods]
+    classes, dimensions = head.weight.shape
+    fitted = [scorers.create(method).bind(classes, dimensions, head) for method in methods]
     for pass_index in range(max(scorer.passes for scorer in fitted)):
         taking_part = [scorer for scorer in fitted if scorer.passes > pass_index]
 
@@ -177,7 +180,7 @@ def knn_vs_faiss(training: list[Rows], queries: Rows, rounds: int) -> dict[str, 
     import faiss
 
     faiss.omp_set_num_threads(os.cpu_count() or 1)
-    scorer = scorers.create("knn").fit(lambda: training)
+    scorer = KNN().fit(lambda: training)
     bank = np.concatenate([b.embedding for b in training])
     faiss.normalize_L2(bank)
     index = faiss.IndexFlatL2(bank.shape[1])
@@ -220,8 +223,8 @@ def main() -> None:
     fit_seconds, score_seconds, processor_seconds = {}, {}, {}
     for method in methods:
         scorer, start = scorers.create(method), time.process_time()
-        fit_seconds[method], _ = seconds(lambda s=scorer: s.fit(lambda: fresh(training), simulation.head))
-        score_seconds[method], _ = seconds(lambda s=scorer: evaluate(s, known, unknown))
+        fit_seconds[method], _ = seconds(partial(scorer.fit, lambda: fresh(training), simulation.head))
+        score_seconds[method], _ = seconds(partial(evaluate, scorer, known, unknown))
         processor_seconds[method] = time.process_time() - start
         print(f"{method}: {fit_seconds[method]:.1f} s + {score_seconds[method]:.1f} s", file=sys.stderr, flush=True)
     best = knn_vs_faiss(training, known[0].take(np.arange(min(options.queries, len(known[0])))), options.rounds)

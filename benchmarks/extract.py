@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -31,6 +32,7 @@ from ghost_ray.jobs.extract.pipeline import stream
 from ghost_ray.jobs.extract.pool import plan_pool
 from ghost_ray.jobs.extract.ray_tally import tallying
 from ghost_ray.jobs.extract.resume import left_to_do
+from ghost_ray.jobs.extract.tally import Watch
 from ghost_ray.jobs.extract.work_files import block_files
 
 
@@ -91,7 +93,7 @@ def write_images(root: Path, count: int) -> None:
 
 
 @torch.inference_mode()
-def plain_rate(model: torch.nn.Module, config: ExtractConfig, workers: int) -> float:
+def plain_rate(model: Any, config: ExtractConfig, workers: int) -> float:
     """Images per second of a straightforward loop."""
     model = model.eval().to(memory_format=torch.channels_last)
     torch.set_num_threads(config.num_cpus or 1)
@@ -113,7 +115,7 @@ def our_rate(plan: Plan, config: ExtractConfig, staging: str) -> float:
     rows = rows_per_block(plan.images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
     pool = plan_pool(config, plan.demand, plan.images, rows, may_grow=False)
     todo, _ = left_to_do(plan.portions, staging, again=True)
-    with tallying(0, plan.images, len(todo)) as (reporter, _):
+    with tallying(0, plan.images, len(todo), Watch()) as (reporter, _):
         stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
     written = sorted(os.stat(file).st_mtime for file in block_files(staging))
     return steady_rate([(at, rows) for at in written], skip=pool.max_actors)

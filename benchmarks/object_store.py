@@ -52,7 +52,8 @@ def main() -> None:
 
     def requests(delay: float) -> Counter[str]:
         here.send(delay)
-        return here.recv()
+        answer: Counter[str] = here.recv()
+        return answer
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         write_shards(Path(folder), f"s3://{bucket}/shards", options.devices * options.blocks * MAX_BLOCK_ROWS)

@@ -33,6 +33,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny
+from PIL import Image
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.files import OutputFolder
@@ -137,7 +138,7 @@ def until_a_block(words: list[str], out: Path, environment: dict[str, str] | Non
 
 def _resident(pid: int) -> float:
     try:
-        return psutil.Process(pid).memory_info().rss / 2**20
+        return float(psutil.Process(pid).memory_info().rss / 2**20)
     except psutil.NoSuchProcess:
         return 0.0
 
@@ -150,7 +151,7 @@ def contents() -> list[bytes]:
     found = []
     for _ in range(100):
         buffer = io.BytesIO()
-        tiny.Image.fromarray(rng.integers(0, 256, (36, 36, 3), np.uint8)).save(buffer, "jpeg")
+        Image.fromarray(rng.integers(0, 256, (36, 36, 3), np.uint8)).save(buffer, "jpeg")
         found.append(buffer.getvalue())
     return found
 

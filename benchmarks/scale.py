@@ -42,6 +42,7 @@ from ghost_ray.jobs.extract.pipeline import stream
 from ghost_ray.jobs.extract.pool import plan_pool
 from ghost_ray.jobs.extract.ray_tally import tallying
 from ghost_ray.jobs.extract.resume import left_to_do
+from ghost_ray.jobs.extract.tally import Watch
 from ghost_ray.jobs.extract.work_files import block_names
 
 REAL_CORES = len(os.sched_getaffinity(0))
@@ -146,7 +147,7 @@ def run(
     try:
         pool = plan_pool(config, plan.demand, images, rows, may_grow=False)
         ray.data.DataContext.get_current().wait_for_min_actors_s = 600
-        with tallying(0, images, len(todo)) as (reporter, _):
+        with tallying(0, images, len(todo), Watch()) as (reporter, _):
             stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
     finally:
         ray.shutdown()

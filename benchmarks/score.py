@@ -95,7 +95,7 @@ def authors_loop(samples: Samples) -> Callable[[], torch.Tensor]:
 def read(x: NDArray[np.float32], threads: int) -> float:
     """Touch every number of an array once."""
     with ThreadPoolExecutor(threads) as pool:
-        return max(pool.map(np.max, np.array_split(x.ravel(), threads)))
+        return float(max(pool.map(np.max, np.array_split(x.ravel(), threads))))
 
 
 def main() -> None:

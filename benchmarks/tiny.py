@@ -31,7 +31,8 @@ class Device(nn.Module):
         start = time.time()
         time.sleep(self._wait)
         note("device", start, len(batch))
-        return self.head(batch.flatten(1)[:, :DIMENSIONS])
+        logits: torch.Tensor = self.head(batch.flatten(1)[:, :DIMENSIONS])
+        return logits
 
 
 def device() -> nn.Module:
