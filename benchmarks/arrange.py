@@ -6,7 +6,8 @@ Writes blocks as an extraction leaves them, once as class folders give them (one
 shards do (all labels in every block), starts a local Ray and arranges each into a store's files. Prints one JSON
 object; for each kind ``seconds``, ``driver_mib`` (the largest resident set of this process, imports included) and
 ``task_mib`` (the largest of a worker, without pages of files, which the kernel takes back when it needs them), beside
-``reserved_mib``, what a task asks Ray for. ``ray_data_seconds`` is ``read_parquet().sort().write_parquet()``, which
+``reserved_mib``, what a task asks Ray for. ``ray_data_seconds`` is ``read_parquet().sort().write_parquet()`` of the
+same rows in Parquet files, which
 neither drops repeated keys nor ends row groups at class borders; null where it was not done within ``--limit`` seconds.
 """
 
@@ -34,10 +35,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ghost_ray.cluster import ray_session
-from ghost_ray.cluster.shuffle import arrange
+from ghost_ray.cluster.sort import arrange
 from ghost_ray.config import RayJobConfig
-from ghost_ray.config.policies import ARRANGE_MEMORY
-from ghost_ray.store import row_schema, to_table
+from ghost_ray.config.limits import ARRANGE_MEMORY
+from ghost_ray.store import open_rows, row_schema, to_table, write_rows
 
 BLOCK_ROWS = 8192
 
@@ -46,8 +47,17 @@ def write_block(path: str, first: int, label: np.ndarray, dimensions: int) -> st
     """A block of made-up rows whose keys are numbers from ``first`` on."""
     embedding = np.random.default_rng(first).standard_normal((len(label), dimensions), dtype=np.float32)
     keys = pa.array([f"{row:010d}" for row in range(first, first + len(label))])
-    pq.write_table(to_table(keys, label, label, embedding), path, compression="none", use_dictionary=False)
+    rows = to_table(keys, label, label, embedding)
+    with pa.OSFile(path, "wb") as file:
+        write_rows(file, rows, rows.schema)
     return path
+
+
+def as_parquet(path: str) -> str:
+    """The same block as a Parquet file, which Ray Data reads."""
+    with open_rows(path) as rows:
+        pq.write_table(rows.read_all(), f"{path}.parquet", compression="none", use_dictionary=False)
+    return f"{path}.parquet"
 
 
 def write_blocks(folder: Path, kind: str, rows: int, classes: int, dimensions: int) -> list[str]:
@@ -61,7 +71,7 @@ def write_blocks(folder: Path, kind: str, rows: int, classes: int, dimensions: i
         label = np.random.default_rng(1).permutation(label)
         cuts = [(a, min(a + BLOCK_ROWS, rows)) for a in range(0, rows, BLOCK_ROWS)]
     with ProcessPoolExecutor() as pool:
-        paths = [str(folder / f"{n:06d}.parquet") for n in range(len(cuts))]
+        paths = [str(folder / f"{n:06d}.arrow") for n in range(len(cuts))]
         firsts, labels = [a for a, _ in cuts], [label[a:b] for a, b in cuts]
         return list(pool.map(write_block, paths, firsts, labels, [dimensions] * len(cuts), chunksize=32))
 
@@ -119,6 +129,8 @@ def with_ray_data(inputs: list[str], folder: Path, limit: float) -> float | None
     """Seconds of Ray Data's sort of the same blocks into files; None if it takes longer than ``limit``."""
     import ray
 
+    with ProcessPoolExecutor() as pool:
+        inputs = list(pool.map(as_parquet, inputs, chunksize=32))
     out, address = folder / "sorted", ray.get_runtime_context().gcs_address
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=sort, args=(there, address, inputs, str(out)))

@@ -15,7 +15,7 @@ import numpy as np
 import ray
 from PIL import Image
 
-from ghost_ray.jobs.extract.pixels import Preprocessing
+from ghost_ray.jobs.extract.decode import Preprocessing
 
 if TYPE_CHECKING:
     import torch

@@ -26,14 +26,11 @@ from torch.utils.data import DataLoader
 
 from ghost_ray.cluster import cluster_cpus, ray_session
 from ghost_ray.config import ExtractConfig
-from ghost_ray.jobs.extract.block_cutter import rows_per_block
-from ghost_ray.jobs.extract.extract_plan import Plan, make_plan
-from ghost_ray.jobs.extract.pipeline import stream
+from ghost_ray.jobs.extract.blocks import block_files, remaining_work
+from ghost_ray.jobs.extract.listing import rows_per_block
+from ghost_ray.jobs.extract.plan import Plan, make_plan
 from ghost_ray.jobs.extract.pool import plan_pool
-from ghost_ray.jobs.extract.ray_tally import tallying
-from ghost_ray.jobs.extract.resume import left_to_do
-from ghost_ray.jobs.extract.tally import Watch
-from ghost_ray.jobs.extract.work_files import block_files
+from ghost_ray.jobs.extract.run import make_stages, stream_on_ray
 
 
 def main() -> None:
@@ -113,10 +110,11 @@ def plain_rate(model: Any, config: ExtractConfig, workers: int) -> float:
 def our_rate(plan: Plan, config: ExtractConfig, staging: str) -> float:
     """Images per second of the job's own stream, from the times at which blocks were written."""
     rows = rows_per_block(plan.images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
-    pool = plan_pool(config, plan.demand, plan.images, rows, may_grow=False)
-    todo, _ = left_to_do(plan.portions, staging, again=True)
-    with tallying(0, plan.images, len(todo), Watch()) as (reporter, _):
-        stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
+    pool = plan_pool(config, plan, plan.images, rows)
+    remaining, _ = remaining_work(plan.groups, staging, retry_reads=True)
+    stages = make_stages(config, plan, staging, rows, pool)
+    for _ in stream_on_ray(stages, remaining, pool, rows * plan.preprocessing.bytes):
+        pass
     written = sorted(os.stat(file).st_mtime for file in block_files(staging))
     return steady_rate([(at, rows) for at in written], skip=pool.max_actors)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import tiny
 from sides import run_command
 
-from ghost_ray.sources import look_at_all, open_source
+from ghost_ray.sources import list_all, open_source
 
 
 def main() -> None:
@@ -34,12 +34,12 @@ def main() -> None:
         images = f"{folder}/images"
         tiny.write_images(Path(images), options.images, options.classes)
         start = time.perf_counter()
-        source = look_at_all(open_source(images))
+        source = list_all(open_source(images))
         listing = time.perf_counter() - start
         words = ["extract", "--data", images, "--model", "tiny:device", "--out", f"{folder}/store", "--json"]
         job = run_command(words, watch_memory=True)
     result = json.loads(job.output)
-    assert result["rows"] == source.seen.images == options.images
+    assert result["rows"] == source.preview.images == options.images
     print(
         json.dumps(
             {

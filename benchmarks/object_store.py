@@ -29,9 +29,9 @@ from scale import REAL_CORES, run, steady_rate
 from ghost_ray.backbone.devices import LOGICAL_GPUS
 from ghost_ray.config import ExtractConfig
 from ghost_ray.files import write_bytes
-from ghost_ray.jobs.extract.block_cutter import MAX_BLOCK_ROWS
-from ghost_ray.jobs.extract.extract_plan import make_plan
-from ghost_ray.jobs.extract.work_files import block_files
+from ghost_ray.jobs.extract.blocks import block_files
+from ghost_ray.jobs.extract.listing import MAX_BLOCK_ROWS
+from ghost_ray.jobs.extract.plan import make_plan
 
 _IN_A_SHARD = 4096
 

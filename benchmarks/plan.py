@@ -3,7 +3,7 @@
     python benchmarks/plan.py [--images 14200000] [--parts 1420] [--delay 0.03] [--done 500000] [--kinds webdataset …]
     python benchmarks/plan.py --to-the-end 1000000
 
-Tiny images in WebDataset shards, in Parquet files (one file of each under as many names as there are parts) and in an
+Tiny images in WebDataset shards, in Parquet files (one file of each under as many names as there are shards) and in an
 image list, on a local disk and on an S3 endpoint that answers after ``delay`` seconds. ``ghost-ray extract`` is started
 on a running local Ray, watched until its first block is written, and killed. Prints one JSON object: ``sources`` by
 kind and place with ``first_block_seconds``, from the start of the command, and ``driver_mib``, its largest resident
@@ -37,11 +37,10 @@ from PIL import Image
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.files import OutputFolder
-from ghost_ray.jobs.extract.block_cutter import MAX_BLOCK_ROWS
-from ghost_ray.jobs.extract.extract_plan import make_plan
-from ghost_ray.jobs.extract.resume import claim, left_to_do
-from ghost_ray.jobs.extract.work_files import block_names
-from ghost_ray.jobs.extract.write_stage import BLOCK_STAGES, WriteBlock, block_schema
+from ghost_ray.jobs.extract.blocks import Block, BlockWriter, block_names, block_schema, remaining_work
+from ghost_ray.jobs.extract.listing import MAX_BLOCK_ROWS
+from ghost_ray.jobs.extract.plan import make_plan
+from ghost_ray.jobs.extract.resume import claim
 from ghost_ray.store import Store, hash_keys, to_table
 
 KINDS = ("webdataset", "parquet", "list")
@@ -90,7 +89,7 @@ def first_blocks(folder: Path, options: argparse.Namespace) -> dict[str, object]
 
 def words_of(data: str, extra: list[str], out: Path, address: str) -> list[str]:
     words = ["extract", "--data", data, "--model", "tiny:device", "--out", str(out), "--address", address]
-    return [*words, "--actors", "1", *extra]
+    return [*words, "--actors", "1", "--gpus-per-actor", "0", *extra]
 
 
 @contextlib.contextmanager
@@ -214,47 +213,31 @@ WRITERS: dict[str, Callable[[Path, int, int], Written]] = {
 # ---- what was done before
 
 
-class Silent:
-    """Replaces the tally."""
-
-    def report(self, block: pa.Table, seconds: float) -> None:
-        pass
-
-
 def pretend(data: str, out: Path, done: int) -> None:
     """Leave the work folder of a run that was killed when the first ``done`` images were embedded."""
     config = ExtractConfig(data=data, model="tiny:device", out=str(out), actors="1")
     plan = make_plan(config)
     with OutputFolder(config.out, resume=True) as output:
         claim(output, config, plan)
-        lister, write = (
-            plan.lister(output.staging),
-            WriteBlock(block_schema(plan.network.dimensions), Silent(), output.staging, "before"),
-        )
-        todo, written = left_to_do(plan.portions, output.staging, again=True)
-        for each in todo:
+        lister = plan.lister(output.staging, MAX_BLOCK_ROWS)
+        write = BlockWriter(block_schema(plan.network.dimensions), output.staging, "before")
+        remaining, written = remaining_work(plan.groups, output.staging, retry_reads=True)
+        for work in remaining:
             if written >= done:
                 break
-            for block in lister.blocks(each, MAX_BLOCK_ROWS):
-                write(_computed(block, plan.network.dimensions))
-                written += block.num_rows
+            for block in lister.blocks(work):
+                write(block, _computed(block, plan.network.dimensions), 1)
+                written += block.images.num_rows
 
 
-def _computed(block: pa.Table, dimensions: int) -> pa.Table:
-    rows = block.num_rows
+def _computed(block: Block, dimensions: int) -> pa.Table:
+    images, rows = block.images, block.images.num_rows
     embedding = np.zeros((rows, dimensions), np.float32)
-    table = to_table(block["key"].combine_chunks(), block["label"].to_numpy(), np.zeros(rows, np.int32), embedding)
-    columns = {
-        "portion": block["portion"],
-        "place": block["place"],
-        "failed": pa.array(np.zeros(rows, bool)),
-        "stage": pa.nulls(rows, pa.string()),
-        "error": pa.nulls(rows, pa.string()),
-        "batch_size": pa.array(np.ones(rows, np.int32)),
-        **{f"{name}_seconds": pa.array(np.zeros(rows, np.float32)) for name in BLOCK_STAGES},
-    }
-    for name, column in columns.items():
-        table = table.append_column(name, column)
+    table = to_table(images["key"].combine_chunks(), images["label"].to_numpy(), np.zeros(rows, np.int32), embedding)
+    table = table.append_column("position", images["position"])
+    table = table.append_column("failed", pa.array(np.zeros(rows, bool)))
+    for name in ("stage", "error"):
+        table = table.append_column(name, pa.nulls(rows, pa.string()))
     return table
 
 
@@ -270,7 +253,7 @@ def to_the_end(folder: Path, images: int) -> dict[str, object]:
         for share in (1 / 3, 2 / 3, 2.0):
             largest = max(largest, _run_until(words_of(data, [], out, address), out, share * images))
     store = Store.open(str(out))
-    keys = [store.read_small(piece, "key")["key"].combine_chunks() for piece in store.pieces()]
+    keys = [store.read_small(groups, "key")["key"].combine_chunks() for groups in store.row_groups()]
     hashes = np.concatenate([hash_keys(key) for key in keys])
     return {
         "images": images // each * each,

@@ -36,14 +36,11 @@ from cpu_watch import CpuWatch
 from ghost_ray.backbone.devices import LOGICAL_GPUS
 from ghost_ray.cluster.session import prepare_environment
 from ghost_ray.config import ExtractConfig
-from ghost_ray.jobs.extract.block_cutter import rows_per_block
-from ghost_ray.jobs.extract.extract_plan import Plan, list_images, make_plan
-from ghost_ray.jobs.extract.pipeline import stream
+from ghost_ray.jobs.extract.blocks import block_names, remaining_work
+from ghost_ray.jobs.extract.listing import rows_per_block
+from ghost_ray.jobs.extract.plan import Plan, list_images, make_plan
 from ghost_ray.jobs.extract.pool import plan_pool
-from ghost_ray.jobs.extract.ray_tally import tallying
-from ghost_ray.jobs.extract.resume import left_to_do
-from ghost_ray.jobs.extract.tally import Watch
-from ghost_ray.jobs.extract.work_files import block_names
+from ghost_ray.jobs.extract.run import make_stages, stream_on_ray
 
 REAL_CORES = len(os.sched_getaffinity(0))
 _MACHINE_IMAGES = 24_576  # to see what the real cores can feed
@@ -141,17 +138,19 @@ def run(
     images = images // rows * rows
     if images < plan.images:
         plan = plan.only(list_images(plan)["key"].combine_chunks().slice(0, images))
-    todo, _ = left_to_do(plan.portions, staging, again=True)
+    remaining, _ = remaining_work(plan.groups, staging, retry_reads=True)
     prepare_environment()  # as the job does
     ray.init(address="local", num_cpus=cores, num_gpus=devices, include_dashboard=False, log_to_driver=False)
     try:
-        pool = plan_pool(config, plan.demand, images, rows, may_grow=False)
+        pool = plan_pool(config.model_copy(update={"actors": str(devices)}), plan, images, rows)
         ray.data.DataContext.get_current().wait_for_min_actors_s = 600
-        with tallying(0, images, len(todo), Watch()) as (reporter, _):
-            stream(plan, todo, rows, pool, config.batch_size, staging, reporter)
+        stages = make_stages(config, plan, staging, rows, pool)
+        for _ in stream_on_ray(stages, remaining, pool, rows * plan.preprocessing.bytes):
+            pass
     finally:
         ray.shutdown()
-    assert sum(name.rows for name in block_names(staging)) == images
+    written = sum(name.rows for name in block_names(staging))
+    assert written == images, f"{written} of {images} images were written"
     done = {what: [_read(file) for file in log.glob(f"{what}-*")] for what in ("device", "core")}
     # A device checks its network with a batch of two; only whole batches count as work.
     batches = [[work for work in each if work.images == config.batch_size] for each in done["device"]]

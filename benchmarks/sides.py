@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
-from ghost_ray.store import Store
+from ghost_ray.store import Store, open_rows
 
 
 def parse_options(doc: str) -> argparse.Namespace:
@@ -93,9 +93,26 @@ class Limit:
     sort: float
 
 
-def read_and_sort(store: Store, cores: int, *, sort: bool = True) -> Limit:
-    """Read every embedding with pyarrow, file by file, and ``np.sort`` each class's columns; one process per core."""
-    paths = [os.path.join(store.uri, "rows", file.name) for file in store.files]
+def as_parquet(store: Store, folder: str) -> list[str]:
+    """Write the rows of a store as Parquet files with the same row groups, uncompressed; returns their paths."""
+    paths = []
+    for file in store.files:
+        paths.append(os.path.join(folder, f"{file.name}.parquet"))
+        with (
+            open_rows(os.path.join(store.uri, "rows", file.name)) as rows,
+            pq.ParquetWriter(paths[-1], rows.schema, compression="none", use_dictionary=False) as writer,
+        ):
+            for number in range(rows.num_record_batches):
+                batch = rows.get_batch(number)
+                writer.write_batch(batch, row_group_size=batch.num_rows)
+    return paths
+
+
+def read_and_sort(store: Store, paths: list[str], cores: int, *, sort: bool = True) -> Limit:
+    """Read every embedding from Parquet files with pyarrow, and ``np.sort`` each class's columns; a process per core.
+
+    ``paths`` are those of `as_parquet`.
+    """
     groups = [file.groups.rows.tolist() for file in store.files]
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         pool.map(_warm_up, range(cores), chunksize=1)

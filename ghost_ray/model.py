@@ -1,6 +1,6 @@
 """A fitted model on disk: the Gaussians, the running statistics behind them, and the thresholds chosen for it.
 
-Layout (DESIGN: the files)::
+Layout::
 
     MODEL/gaussians.safetensors     mean [K, D] float32, std [K, D] float32, count [K] int64
     MODEL/statistics.safetensors    mean [K, D] float64, m2 [K, D] float64, count [K] int64: what a refit merges into

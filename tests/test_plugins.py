@@ -20,7 +20,7 @@ from ghost_ray.jobs.evaluate import named_methods
 from ghost_ray.plugins import plugins
 from ghost_ray.rows import Rows
 from ghost_ray.scorers import catalogue as methods
-from ghost_ray.sources import catalogue as formats
+from ghost_ray.sources import image_formats as formats
 
 
 @pytest.fixture

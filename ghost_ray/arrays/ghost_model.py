@@ -12,7 +12,7 @@ import numpy as np
 from ghost_ray.arrays.given import Array, GivenRows, given_rows, like, matrix
 from ghost_ray.checks import of_set
 from ghost_ray.cluster import threads
-from ghost_ray.cluster.sampling import look_at
+from ghost_ray.cluster.check_sample import look_at
 from ghost_ray.config import FitConfig
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files import OutputFolder

@@ -58,8 +58,8 @@ class OpenStore:
     def batches(self) -> Iterator[Batch]:
         """The rows, some megabytes at a time."""
         head = self.store.head()
-        for piece in self.store.pieces():
-            for rows, key in self.store.keyed_batches(piece):
+        for groups in self.store.row_groups():
+            for rows, key in self.store.keyed_batches(groups):
                 logits = rows.logits if rows.has_logits else _of(head, rows.embedding)
                 yield Batch(rows.embedding, rows.label, logits, rows.pred, key.to_numpy(zero_copy_only=False))
 

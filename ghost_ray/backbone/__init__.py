@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from ghost_ray.backbone.build import name_from_manifest
-from ghost_ray.backbone.cpu_bf16 import ensure_bf16
-from ghost_ray.backbone.facts import NetworkFacts, network_facts
+from ghost_ray.backbone.build import PRESETS, Preset, name_from_manifest, published_accuracy
 from ghost_ray.backbone.network import PRECISIONS, Backbone, load_backbone
-from ghost_ray.backbone.presets import PRESETS, Preset, published_accuracy
+from ghost_ray.backbone.network_info import NetworkFacts, network_facts
 
 __all__ = [
     "PRECISIONS",
@@ -19,7 +17,6 @@ __all__ = [
     "Backbone",
     "NetworkFacts",
     "Preset",
-    "ensure_bf16",
     "load_backbone",
     "name_from_manifest",
     "network_facts",

@@ -1,32 +1,32 @@
-"""`load_backbone`: a named network, cut, checked and ready to embed batches."""
+"""`load_backbone`: a named network without its head, checked and ready to embed batches, and its preprocessing."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 
 from ghost_ray.backbone.build import build
-from ghost_ray.backbone.cpu_bf16 import ensure_bf16
-from ghost_ray.backbone.cut import cut_at_head
-from ghost_ray.backbone.preprocessing import Transform, input_shape, own_preprocessing
+from ghost_ray.backbone.split_head import split_head
 from ghost_ray.backbone.weights import fingerprint
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.rows import Head
 
+Transform = Callable[[Image.Image], torch.Tensor]  # an RGB image → float32 [3, H, W]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(eq=False)
 class Backbone:
-    """A classifier cut at its last linear layer. Made by :func:`load_backbone`."""
+    """A classifier split into body and last linear layer. Made by :func:`load_backbone`."""
 
     name: str  # as the user gave it
     transform: Transform  # PIL RGB image → tensor [3, H, W]; picklable
@@ -35,10 +35,10 @@ class Backbone:
     device: torch.device
     precision: str
     head_name: str  # where the last layer was
-    seconds_an_image: float  # roughly: of the pass that proved the cut
+    seconds_an_image: float  # an estimate, from the pass that checked the head
     _body: nn.Module = field(repr=False)
     _full_head: nn.Linear = field(repr=False)
-    _kept: torch.Tensor | None = field(default=None, repr=False)  # class indices left by `restrict`
+    _kept: list[int] | None = field(default=None, repr=False)  # class indices left by `restrict`
     _compile: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,12 +70,11 @@ class Backbone:
     @property
     def restricted_to(self) -> list[int] | None:
         """The classes kept of the head, None if all were."""
-        return None if self._kept is None else self._kept.tolist()
+        return self._kept
 
     def restrict(self, classes: Sequence[int]) -> Backbone:
         """The same network with only these classes of its whole head, in this order; the body is shared."""
-        kept = _kept_classes(classes, self._full_head.out_features, self.device)
-        return dataclasses.replace(self, _kept=kept)
+        return dataclasses.replace(self, _kept=kept_classes(classes, self._full_head.out_features))
 
     @property
     def body(self) -> nn.Module:
@@ -99,16 +98,16 @@ class Backbone:
         head = {f"{self.head_name}.{key}": value for key, value in self._full_head.state_dict().items()}
         return fingerprint(self._body.state_dict() | head)
 
-    def require_weights(self, sha256: str, given: str | None) -> None:
-        """Refuse if this is not the network that the plan was made with; ``given`` is the place of its weights."""
+    def require_weights(self, sha256: str, weights: str | None) -> None:
+        """Refuse if this is not the network that the plan was made with; ``weights`` is where its weights are."""
         if self.weights_sha256 == sha256:
             return
-        if given is None:
+        if weights is None:
             problem = f"{self.name} has other tensors each time it is made: it initialises them at random"
             raise InputError("model", self.name, problem, "give `weights`")
-        here = socket.gethostname()
-        problem = f"{here} reads other tensors ({self.weights_sha256[:12]}) than the plan ({sha256[:12]})"
-        raise InputError("weights", given, problem, "put the same weights on all nodes, then run it again")
+        found, expected = self.weights_sha256[:12], sha256[:12]
+        problem = f"{socket.gethostname()} reads other tensors ({found}) than the plan ({expected})"
+        raise InputError("weights", weights, problem, "put the same weights on all nodes, then run it again")
 
     @torch.inference_mode()
     def embed(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,7 +140,7 @@ def load_backbone(
     compile: bool = False,
     restrict: Sequence[int] | None = None,
 ) -> Backbone:
-    """Build a network, load its weights, cut it at its last linear layer and prove that the cut is right.
+    """Build a network, load its weights, take off its last linear layer and check that body and layer give its logits.
 
     Parameters
     ----------
@@ -169,12 +168,12 @@ def load_backbone(
     where = _device(device, precision)
     name = model if isinstance(model, str) else type(model).__name__
     module = build(model, weights) if isinstance(model, str) else copy.deepcopy(model).eval().requires_grad_(False)
-    transform, description = own_preprocessing(module, name)
-    shape = input_shape(transform, name)
+    transform, description = _own_preprocessing(module, name)
+    shape = _input_shape(transform, name)
     module = module.float().to(where)
     # A private generator: loading a network must not change the global random state.
     probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
-    cut = cut_at_head(module, probe, name)
+    split = split_head(module, probe, name)
     return Backbone(
         name=name,
         transform=transform,
@@ -182,11 +181,11 @@ def load_backbone(
         input_size=shape,
         device=where,
         precision=precision,
-        head_name=cut.head_name,
-        seconds_an_image=cut.seconds,
+        head_name=split.head_name,
+        seconds_an_image=split.seconds,
         _body=module,
-        _full_head=cut.head,
-        _kept=_kept_classes(restrict, cut.head.out_features, where),
+        _full_head=split.head,
+        _kept=None if restrict is None else kept_classes(restrict, split.head.out_features),
         _compile=compile,
     )
 
@@ -201,17 +200,56 @@ def _device(device: str | None, precision: str) -> torch.device:
         raise InputError("device", device, f"cannot be used: {one_line(error, 120)}", "cpu or cuda") from error
     if where.type == "cpu" and precision == "fp16":
         raise InputError("precision", precision, "is for GPUs; this process runs on the CPU", "bf16 or fp32")
-    if where.type == "cpu" and precision == "bf16":
-        ensure_bf16()
     return where
 
 
-def _kept_classes(restrict: Sequence[int] | None, classes: int, where: torch.device) -> torch.Tensor | None:
-    if restrict is None:
-        return None
+def _own_preprocessing(model: nn.Module, name: str) -> tuple[Transform, dict[str, Any]]:
+    """The transform from an RGB image to the network's input.
+
+    An attribute `transform` of the module wins; otherwise its `pretrained_cfg` or `default_cfg` says what timm's
+    evaluation transform needs.
+
+    Returns
+    -------
+    transform : callable
+        PIL image → float32 tensor [3, H, W].
+    description : dict
+        JSON-able: input_size, mean, std, crop_pct, crop_mode, interpolation; for an own `transform` its repr.
+    """
+    custom = getattr(model, "transform", None)
+    if callable(custom):
+        return custom, {"transform": one_line(repr(custom), 1000)}
+    from timm.data.config import resolve_data_config
+    from timm.data.transforms_factory import create_transform
+
+    config: Any = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    config = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(config, dict) or "input_size" not in config:
+        raise InputError(
+            "model",
+            name,
+            "does not say how its images are prepared",
+            "give the module an attribute `transform` (PIL image → tensor) or a dict `pretrained_cfg` with"
+            " input_size, mean, std, crop_pct and interpolation",
+        )
+    settings: dict[str, Any] = resolve_data_config(pretrained_cfg=config)
+    description = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    return create_transform(**settings, is_training=False), description
+
+
+def _input_shape(transform: Transform, name: str) -> tuple[int, ...]:
+    """Shape [3, H, W] of the output of `transform`."""
+    made = transform(Image.new("RGB", (320, 240)))
+    if not isinstance(made, torch.Tensor) or made.ndim != 3:
+        raise InputError("model", name, "its transform does not turn an image into a tensor [3, H, W]")
+    return tuple(made.shape)
+
+
+def kept_classes(restrict: Sequence[int], classes: int) -> list[int]:
+    """The indices in ``restrict``, checked against the number of classes of the whole head."""
     kept = [int(index) for index in restrict]
     wrong = [index for index in kept if not 0 <= index < classes]
     if wrong or not kept or len(set(kept)) != len(kept):
         shown = wrong[:5] or kept[:5]
         raise InputError("restrict", shown, f"must be distinct classes from 0 to {classes - 1}, at least one")
-    return torch.tensor(kept, device=where)
+    return kept

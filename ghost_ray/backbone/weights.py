@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,10 @@ from safetensors.torch import load_file
 from torch.overrides import TorchFunctionMode
 
 from ghost_ray.errors import InputError, one_line
-from ghost_ray.files.checkpoints import checkpoint_kind
-from ghost_ray.files.copies import local_copy
-from ghost_ray.files.torch_files import load_torch_file
+from ghost_ray.files.download_cache import local_copy
+from ghost_ray.files.file_types import checkpoint_kind, load_torch_file
 
+_WRAPPERS = re.compile(r"^(?:_orig_mod\.)?(?:module\.)?(?:_orig_mod\.)?")  # of torch.compile and distributed training
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model")
 State = dict[str, torch.Tensor]
 
@@ -31,13 +32,11 @@ def read_state(uri: str) -> State:
     A dict nested under ``state_dict_ema``, ``model_ema``, ``state_dict`` or ``model`` (in that order, timm's) is
     taken out, and the prefixes of distributed training and of `torch.compile` are stripped.
     """
-    from timm.models import clean_state_dict
-
     kind, path = checkpoint_kind(uri), local_copy(uri, "weights")
     try:
         whole: Any = load_file(path) if kind == "safetensors" else load_torch_file(path)
         nested = [whole[name] for name in _NESTED if isinstance(whole.get(name), dict)]
-        state: State = clean_state_dict(nested[0] if nested else whole)
+        state: State = {_WRAPPERS.sub("", name): value for name, value in (nested[0] if nested else whole).items()}
     except Exception as error:  # a damaged file raises one of a dozen types, none of them documented
         raise InputError("weights", uri, one_line(error, 200), "save the state dict as .safetensors") from error
     others = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
@@ -89,7 +88,7 @@ def fit_state(model: torch.nn.Module, state: State, path: str) -> None:
     """Load every tensor, or refuse and say which do not fit.
 
     Checkpoints in their authors' own naming go through the renaming timm has for that network. It is not
-    consulted for tensors of the wrong shape, since it would resample them for another image size unasked.
+    consulted for tensors of the wrong shape, since it would silently resample them for another image size.
     """
     own = model.state_dict()
     state = _without_prefix(state, own)

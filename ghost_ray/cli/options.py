@@ -14,7 +14,7 @@ from ghost_ray.cli.wording import flag
 from ghost_ray.config import Metavar, Positional, is_nested
 
 # Options that say how the job runs rather than what it does; they are last in --help.
-_LAST = ("verify", "overwrite", "address", "num_cpus")
+_LAST = ("verify", "overwrite", "address", "num_cpus", "wait_for_nodes")
 
 
 def parameters(kind: type[BaseModel]) -> list[click.Parameter]:

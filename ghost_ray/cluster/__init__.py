@@ -1,9 +1,9 @@
 """Everything that knows of Ray but not of a particular job: joining it, running tasks in order, merging, sorting."""
 
-from ghost_ray.cluster.scaling import cluster_cpus
+from ghost_ray.cluster.nodes import cluster_cpus
+from ghost_ray.cluster.path_check import require_places
 from ghost_ray.cluster.session import kill_descendants, named_cluster, ray_session
 from ghost_ray.cluster.tasks import current_engine, map_merge, map_ordered, threads, workers
-from ghost_ray.cluster.visibility import require_places
 
 __all__ = [
     "cluster_cpus",

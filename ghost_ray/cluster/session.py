@@ -11,14 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from ghost_ray.cluster.ray_interfaces import token_mode, wants_token, without_token
-from ghost_ray.cluster.visibility import require_places
+from ghost_ray.cluster.path_check import require_places
 from ghost_ray.config import RayJobConfig
+from ghost_ray.config.limits import TASK_RETRIES
 from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line
 
+T = TypeVar("T")
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first error of a job is reported; those of the tasks beside it are not
@@ -28,6 +30,17 @@ _QUIET_ENVIRONMENT = {
 }
 # A worker takes a second of a core to start; by itself Ray ends those it has no work for after one.
 _PATIENT_ENVIRONMENT = {"RAY_idle_worker_killing_time_threshold_ms": "30000"}
+# Ray does not tell a cluster that refuses a driver without a token from one that is not there.
+_JOINING = (
+    "see `ray status`; a cluster with tokens needs RAY_AUTH_MODE=token and the token in ~/.ray/auth_token, "
+    "RAY_AUTH_TOKEN or the file that RAY_AUTH_TOKEN_PATH names, one without needs RAY_AUTH_MODE=disabled"
+)
+_seconds_for_nodes: ContextVar[float] = ContextVar("seconds_for_nodes", default=0.0)
+
+
+def seconds_for_nodes() -> float:
+    """How long the job that runs now waits for nodes to join."""
+    return _seconds_for_nodes.get()
 
 
 @contextlib.contextmanager
@@ -45,7 +58,8 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
     others = set(_descendants(os.getpid()))
     rays: list[int] = []
     # Ray tells of the death of a worker on stdout, where programs read the answer.
-    with contextlib.redirect_stdout(sys.stderr), _mode_of_the_cluster(config) if mine else contextlib.nullcontext():
+    waiting = _seconds_for_nodes.set(config.wait_for_nodes)
+    with contextlib.redirect_stdout(sys.stderr):
         try:
             if mine:
                 _start(config)
@@ -61,20 +75,9 @@ def ray_session(config: RayJobConfig) -> Iterator[None]:
                 leave = partial(_leave_at_once, rays)
             raise
         finally:
+            _seconds_for_nodes.reset(waiting)
             if mine:
                 leave()
-
-
-@contextlib.contextmanager
-def _mode_of_the_cluster(config: RayJobConfig) -> Iterator[None]:
-    """For the block, leave token mode if the named cluster has no tokens.
-
-    Its nodes could not call a driver that asks for one. Ray then considers the driver dead and cancels all its work.
-    """
-    address = cluster_address(config)
-    mismatch = bool(address) and ":" in str(address) and token_mode() and wants_token(str(address)) is False
-    with without_token() if mismatch else contextlib.nullcontext():
-        yield
 
 
 @contextlib.contextmanager
@@ -138,6 +141,39 @@ def ray_is_joined() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
+def run_on_this_node(function: Callable[..., T], *arguments: Any) -> T:
+    """``function(*arguments)`` in a worker of the joined Ray on this machine, which ends with it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    task = ray.remote(num_cpus=0, max_calls=1, max_retries=TASK_RETRIES)(function)
+    try:
+        found: T = ray.get(task.options(scheduling_strategy=node).remote(*arguments))
+        return found
+    except ray.exceptions.RayTaskError as error:
+        raise _cause(error) from None
+
+
+def lost_something(error: BaseException) -> bool:
+    """Whether the job lost a process, a node or an object, so that a retry may succeed.
+
+    An actor whose constructor raised does not count: it will raise again.
+    """
+    from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, WorkerCrashedError
+
+    if isinstance(error, RayActorError):
+        return not error.actor_init_failed
+    return isinstance(error, NodeDiedError | ObjectLostError | WorkerCrashedError)
+
+
+def is_dead_worker(error: BaseException) -> bool:
+    """Whether the worker of a task died."""
+    from ray.exceptions import WorkerCrashedError
+
+    return isinstance(error, WorkerCrashedError)
+
+
 def _start(config: RayJobConfig) -> None:
     import ray
 
@@ -150,30 +186,14 @@ def _start(config: RayJobConfig) -> None:
                 ray.init(address=address, **quiet)
             else:
                 ray.init(address="local", num_cpus=config.num_cpus, include_dashboard=False, **quiet)
-    except ray.exceptions.AuthenticationError:
-        raise _token_wanted(address) from None
     except Exception as error:  # Ray raises a bare one where a node takes long to start
-        if address and wants_token(address):
-            raise _token_wanted(address) from None
         if address:
-            raise InputError(
-                "address", address, f"no Ray cluster answers: {one_line(error)}", "see `ray status`"
-            ) from None
+            raise InputError("address", address, f"cannot be joined: {one_line(error)}", _JOINING) from None
         raise JobFailed(f"a local Ray could not be started: {one_line(error)}") from None
     if threading.current_thread() is threading.main_thread():
         # Ray installs a handler that prints a stack trace; a job that is stopped should just unwind.
         signal.signal(signal.SIGTERM, on_terminate)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-
-
-def _token_wanted(address: str | None) -> InputError:
-    return InputError(
-        "address",
-        address or "",
-        "the cluster wants a token, and got none or a wrong one",
-        "set RAY_AUTH_MODE=token, and put the token into ~/.ray/auth_token, RAY_AUTH_TOKEN or the file that "
-        "RAY_AUTH_TOKEN_PATH names",
-    )
 
 
 @contextlib.contextmanager

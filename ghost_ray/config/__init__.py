@@ -1,8 +1,7 @@
 """The settings of every job: one frozen, validated object each, the same from YAML, the command line and Python."""
 
-from ghost_ray.config.building import build, is_nested, load_yaml
-from ghost_ray.config.fields import Catalogue, Metavar, Place, Positional
-from ghost_ray.config.place_uses import PlaceUse, places_of
+from ghost_ray.config.building import build, is_nested, load_yaml, parse_yaml
+from ghost_ray.config.fields import Catalogue, Metavar, Place, PlaceUse, Positional, places_of
 from ghost_ray.config.settings import (
     AuditConfig,
     DemoConfig,
@@ -41,5 +40,6 @@ __all__ = [
     "build",
     "is_nested",
     "load_yaml",
+    "parse_yaml",
     "places_of",
 ]

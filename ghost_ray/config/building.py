@@ -3,17 +3,90 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, TypeVar, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ghost_ray.config import safe_yaml
 from ghost_ray.config.settings import JobConfig
 from ghost_ray.errors import InputError, nearest, one_line
 
 _MAX_CONFIG_BYTES = 1 << 20
+_MAX_YAML_VALUES = 200_000  # with every alias written out
+_MAX_YAML_DEPTH = 64
+_CORE_SCHEMA = {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?(0|[1-9][0-9]{0,29})|0x[0-9a-fA-F]{1,30}",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "merge": "<<",
+}
 C = TypeVar("C", bound=JobConfig)
+
+
+class CoreLoader(yaml.SafeLoader):
+    """The core schema of YAML 1.2. PyYAML's own reads ``1:8`` as a number of base 60 and ``no`` as false."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {
+        None: [(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{words})$")) for tag, words in _CORE_SCHEMA.items()]
+    }
+
+
+def parse_yaml(text: str) -> Any:
+    """The one document in ``text``: plain values of the core schema, and a bounded number of them.
+
+    Raises
+    ------
+    ValueError
+        Saying in one line why it cannot be read.
+    """
+    try:
+        loader = CoreLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _count_values(root, {}, 0)
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (AttributeError, LookupError, TypeError) as error:
+        # A value that is not of the type its tag says, `!!timestamp x`: PyYAML does not check.
+        raise ValueError(f"holds a value that does not fit its tag ({error})") from None
+
+
+_TOO_DEEP = f"is nested more than {_MAX_YAML_DEPTH} deep"
+
+
+def _count_values(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """Values in ``node`` with its aliases written out; ValueError if they are too many, or a key is repeated.
+
+    PyYAML takes the last of repeated keys without a word, and lets a page of aliases expand into gigabytes.
+    """
+    if depth > _MAX_YAML_DEPTH:  # also stops an alias to an enclosing node
+        raise ValueError(_TOO_DEEP)
+    if id(node) not in known:
+        children: list[yaml.Node] = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            _refuse_repeated([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+            children = [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_count_values(child, known, depth + 1) for child in children)
+        if known[id(node)] > _MAX_YAML_VALUES:
+            raise ValueError(f"holds more than {_MAX_YAML_VALUES:,} values, with its aliases written out")
+    return known[id(node)]
+
+
+def _refuse_repeated(keys: list[yaml.ScalarNode]) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        line, name = key.start_mark.line + 1, (key.tag, key.value)
+        if name in lines:
+            raise ValueError(f"line {line}: the key {key.value!r} was given before, in line {lines[name]}")
+        lines[name] = line
 
 
 def load_yaml(path: str, field: str = "config") -> dict[str, Any]:
@@ -22,7 +95,7 @@ def load_yaml(path: str, field: str = "config") -> dict[str, Any]:
         if os.path.getsize(path) > _MAX_CONFIG_BYTES:
             raise ValueError(f"is larger than {_MAX_CONFIG_BYTES >> 20} MiB")
         with open(path, encoding="utf-8") as handle:
-            content = safe_yaml.load(handle.read())
+            content = parse_yaml(handle.read())
     except FileNotFoundError:
         raise InputError(field, path, "does not exist", "name a YAML file") from None
     except (OSError, ValueError) as error:
@@ -87,6 +160,6 @@ def _explain(kind: type[BaseModel], error: Any) -> InputError:
         return InputError(
             "config", ".".join(map(str, path)), "is an unknown key", nearest(str(path[-1]), _keys_at(kind, path))
         )
-    given = error["input"]
-    shown = " ".join(map(str, given)) if isinstance(given, tuple) else given  # a tuple: it may be given several times
+    value = error["input"]
+    shown = " ".join(map(str, value)) if isinstance(value, tuple) else value  # of an option that may be repeated
     return InputError(field, shown, message[:1].lower() + message[1:])

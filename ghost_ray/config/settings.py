@@ -10,8 +10,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ghost_ray.config.fields import Catalogue, Fraction, Metavar, Pairs, Place, Positional, Words, actors_range
-from ghost_ray.config.place_uses import require_apart
+from ghost_ray.config.fields import (
+    Catalogue,
+    Fraction,
+    Metavar,
+    Pairs,
+    Place,
+    Positional,
+    Wait,
+    Words,
+    actors_range,
+    require_apart,
+)
 
 # GHOST, its main rival in the paper, and the rivals that need no fitting.
 DEFAULT_METHODS = ("ghost", "msp", "maxlogit", "energy", "nnguide")
@@ -33,6 +43,11 @@ class RayJobConfig(JobConfig):
 
     address: str | None = Field(None, description="Ray cluster to join. Default: RAY_ADDRESS, else this machine alone.")
     num_cpus: int | None = Field(None, ge=1, description="CPUs to use when no cluster is joined. Default: all.")
+    wait_for_nodes: Wait = Field(
+        "30m",
+        validate_default=True,
+        description="How long to wait for nodes to join a cluster before giving up, as in 30m or 2h.",
+    )
 
 
 class OutputConfig(RayJobConfig):
@@ -55,11 +70,15 @@ class DeviceConfig(BaseModel):
     batch_size: int = Field(64, ge=1, le=65536, description="Images per forward pass.")
     actors: Annotated[str | None, BeforeValidator(actors_range), Metavar("MIN:MAX")] = Field(
         None,
-        description="Size of the pool of embedding actors. Default: as many as fit on the cluster, including nodes "
-        "that it can add.",
+        description="Size of the pool of embedding actors. Default: from what the cluster has now up to what the work "
+        "is worth.",
     )
     gpus_per_actor: float | None = Field(
-        None, ge=0, le=64, description="GPUs per actor. Default: 1 if the cluster has a GPU or can add one, else 0."
+        None,
+        ge=0,
+        le=64,
+        description="GPUs per actor. Default: 1 if the cluster has a GPU. On a named cluster without one, it must be "
+        "given: 1 waits for GPUs, 0 uses CPUs.",
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the forward pass.")
     compile: bool = Field(False, description="Compile the network with torch.compile.")

@@ -1,8 +1,7 @@
 """The lowest layer that accesses files: paths of every kind, result folders, JSON, tensors and manifests."""
 
-from ghost_ray.files.causes import explained, reaching
+from ghost_ray.files.atomic_output import OutputFolder, output_file
 from ghost_ray.files.json_files import parse_json, read_json, read_sealed, write_json, write_sealed
-from ghost_ray.files.outputs import OutputFolder, output_file
 from ghost_ray.files.paths import (
     MANIFEST,
     beside,
@@ -21,6 +20,7 @@ from ghost_ray.files.paths import (
     resolve,
     write_bytes,
 )
+from ghost_ray.files.storage_errors import explained, reaching
 
 __all__ = [
     "MANIFEST",

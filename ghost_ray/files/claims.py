@@ -20,9 +20,9 @@ import time
 from typing import Protocol, TypedDict, cast
 
 from ghost_ray.errors import GhostRayError, InputError, JobFailed, one_line, redact
-from ghost_ray.files.causes import reaching
-from ghost_ray.files.conditional import Changed, Seen, look, remove, swap, time_at, written_at
+from ghost_ray.files.compare_and_swap import Changed, Snapshot, read_snapshot, remove, swap, time_at, written_at
 from ghost_ray.files.paths import is_local, resolve
+from ghost_ray.files.storage_errors import reaching
 
 RENEW_SECONDS = 60.0
 EXPIRY_SECONDS = 300.0
@@ -67,13 +67,13 @@ def claim_on(where: str, held: str, field: str, *, kept: bool = True, probed: bo
     Parameters
     ----------
     held : str
-        The place it is about, for messages.
+        The place that is held, for messages.
     field : str
         The setting that names the place.
     kept : bool
-        Leave the object in a store when the place is given up: nobody can then delete another's claim.
+        Leave the object in a store on release: nobody can then delete another's claim.
     probed : bool
-        Refuse a store that ignores the conditions of writes.
+        Refuse a store that ignores the conditions of writes; this takes a few requests.
     """
     return FileClaim(where, held, field) if is_local(where) else Lease(where, held, field, kept=kept, probed=probed)
 
@@ -87,13 +87,13 @@ def describe(about: Holder | None) -> str:
     """A holder in words."""
     if not about:
         return "it has just begun"
-    told = {"host": about.get("host"), "pid": about.get("pid"), "since": about.get("since"), "job": about.get("job")}
-    known = {key: one_line(value, 80) for key, value in told.items() if value}
+    shown = {"host": about.get("host"), "pid": about.get("pid"), "since": about.get("since"), "job": about.get("job")}
+    known = {key: one_line(value, 80) for key, value in shown.items() if value}
     return ", ".join(f"{key} {value}" for key, value in known.items())
 
 
 class FileClaim:
-    """A claim on a local file system; the file is removed when it is given up."""
+    """A claim on a local file system; the file is removed on release."""
 
     def __init__(self, where: str, held: str, field: str) -> None:
         self._path, self._held, self._field = resolve(where)[1], held, field
@@ -117,11 +117,11 @@ class FileClaim:
                 os.pwrite(handle, json.dumps(about).encode(), 0)
                 self._file = handle
                 return True
-            os.close(handle)  # its last holder removed it after it was opened here
+            os.close(handle)  # its last holder removed it after it was opened
         return False
 
     def check(self) -> None:
-        """The system keeps an flock for as long as the process lives."""
+        """Nothing to check: the system keeps an flock until the process ends."""
 
     def release(self) -> None:
         if self._file is not None:
@@ -157,7 +157,7 @@ class Lease:
     def __init__(self, where: str, held: str, field: str, *, kept: bool, probed: bool) -> None:
         self._where, self._place, self._field, self._kept, self._probed = where, held, field, kept, probed
         self._about: Holder = {}
-        self._held: Seen | None = None
+        self._held: Snapshot | None = None
         self._guard = threading.Lock()
         self._stop = threading.Event()
         self._renewer: threading.Thread | None = None
@@ -165,7 +165,7 @@ class Lease:
     def take(self, about: Holder) -> bool:
         self._about = about
         with reaching(self._place, self._field):
-            found = look(self._where)
+            found = read_snapshot(self._where)
             if found is not None and not self._is_free(found):
                 return False
             try:
@@ -179,7 +179,7 @@ class Lease:
 
     def check(self) -> None:
         with self._guard, reaching(self._place, self._field):
-            if not self._is_mine():
+            if not self._is_held():
                 lost = f"the lock on {redact(self._place)} was lost, nothing was published"
                 raise JobFailed(f"{lost} — run the command again")
 
@@ -191,12 +191,12 @@ class Lease:
             if self._kept:
                 # A delete cannot depend on who holds the lease by then.
                 self.replace({**self._about, "released": _now()})
-            elif self._is_mine():
+            elif self._is_held():
                 remove(self._where)
         self._held = None
 
     def holder(self) -> Holder | None:
-        found = look(self._where)
+        found = read_snapshot(self._where)
         if found is None:
             return None
         about = _mapping(found.data)
@@ -206,11 +206,11 @@ class Lease:
         try:
             age = datetime.datetime.now(datetime.UTC) - written_at(self._where)
         except FileNotFoundError:
-            return None  # given up meanwhile
+            return None  # released meanwhile
         return about if age.total_seconds() < EXPIRY_SECONDS else None
 
-    def _is_mine(self) -> bool:
-        found = look(self._where)
+    def _is_held(self) -> bool:
+        found = read_snapshot(self._where)
         return self._held is not None and found is not None and found.tag == self._held.tag
 
     def _renew(self) -> None:
@@ -220,7 +220,7 @@ class Lease:
                 self.replace(self._about)
 
     def replace(self, about: Holder) -> None:
-        """Say something else about the holder, if this is still the holder."""
+        """Replace the description of the holder, if this is still the holder."""
         with self._guard:
             if self._held is not None:
                 try:
@@ -228,14 +228,14 @@ class Lease:
                 except Changed:
                     self._held = None
 
-    def _is_free(self, found: Seen) -> bool:
+    def _is_free(self, found: Snapshot) -> bool:
         about = _mapping(found.data)
         if about.get("released") or _has_died(about):
             return True
         try:
             age = time_at(self._where) - written_at(self._where)
         except FileNotFoundError:
-            return False  # given up meanwhile; the next attempt finds it so
+            return False  # released meanwhile; the next attempt succeeds
         return age.total_seconds() > EXPIRY_SECONDS
 
 
@@ -250,8 +250,8 @@ def _lease(about: Holder) -> bytes:
 
 def _has_died(about: Holder) -> bool:
     """Whether a holder was on this machine and its process has ended: then a killed job can be resumed at once."""
-    here, process = _machine(), about.get("pid")
-    known = here is not None and about.get("machine") == here and isinstance(process, int)
+    machine, process = _machine(), about.get("pid")
+    known = machine is not None and about.get("machine") == machine and isinstance(process, int)
     return known and not os.path.exists(f"/proc/{process}")
 
 

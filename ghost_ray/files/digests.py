@@ -53,7 +53,7 @@ class HashingFile(io.RawIOBase):
     Parameters
     ----------
     stream : pyarrow.NativeFile
-        If the bytes go; closed with this file.
+        Where the bytes go. It is closed with this file.
     """
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -75,14 +75,14 @@ class HashingFile(io.RawIOBase):
         super().close()
 
     def digest(self) -> Digest:
-        """Of all that was written."""
+        """Size and digest of all that was written."""
         return Digest(size=self._size, sha256=self._hash.hexdigest())
 
 
 def sizes_in(folder: str, *, every: bool = False) -> dict[str, int]:
-    """Every file of a result by path and size, without hidden and half-written files and the manifest itself.
+    """Every file of a result, by path and size.
 
-    ``every``, with these too.
+    Hidden and half-written files and the manifest itself are included only if ``every`` is set.
     """
     filesystem, path = resolve(folder)
     listing = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
@@ -133,7 +133,7 @@ def wrong_sizes(folder: str, digests: Digests) -> list[Damage]:
 
 
 def unlisted(folder: str, digests: Digests | None) -> list[Damage]:
-    """What a strict reader refuses: that a manifest lists no files, and each file that it does not list."""
+    """What a strict reader refuses: a manifest that lists no files, and files that it does not list."""
     if digests is None:
         return [Damage(MANIFEST, "lists no files")]
     strays = [name for name in sizes_in(folder, every=True) if name not in digests and name != MANIFEST]
@@ -156,12 +156,12 @@ def wrong_digests(folder: str, digests: Digests, done: Callable[[Digest], None] 
     damages = wrong_sizes(folder, digests)
     missing = {damage.file for damage in damages}
 
-    def look(name: str) -> Digest:
+    def read(name: str) -> Digest:
         found = digest_of(join(folder, name))
         done(found)
         return found
 
-    found = _each((name for name in digests if name not in missing), look)
+    found = _each((name for name in digests if name not in missing), read)
     changed = [Damage(name, _CHANGED) for name, digest in found.items() if digest.sha256 != digests[name].sha256]
     return sorted([*damages, *changed])
 

@@ -33,7 +33,7 @@ def read_json(uri: str, most_values: int = _MAX_JSON_VALUES) -> Any:
 
 
 def parse_json(data: bytes, most_values: int = _MAX_JSON_VALUES) -> Any:
-    """What `read_json` makes of the content of a file."""
+    """`read_json` for bytes that were read already."""
     # Every value follows one of these signs. Those inside strings count too, which real files stay far below.
     if sum(data.count(sign) for sign in (b",", b"[", b"{")) > most_values:
         raise ValueError(f"holds more than the {most_values:,} values allowed")
@@ -85,8 +85,8 @@ def write_sealed(uri: str, value: dict[str, Any]) -> None:
 
 def sealed(value: dict[str, Any]) -> bytes:
     """The bytes of a sealed file."""
-    open_ = layout({**value, SEAL: _NO_SEAL})
-    return _with_seal(open_, _NO_SEAL, hashlib.sha256(open_).hexdigest())
+    unsigned = layout({**value, SEAL: _NO_SEAL})
+    return _with_seal(unsigned, _NO_SEAL, hashlib.sha256(unsigned).hexdigest())
 
 
 def _with_seal(data: bytes, old: str, new: str) -> bytes:
@@ -103,7 +103,7 @@ def read_sealed(uri: str) -> Any:
 
 
 def unsealed(data: bytes) -> Any:
-    """What `read_sealed` makes of the content of a file."""
+    """`read_sealed` for bytes that were read already."""
     value = parse_json(data, MAX_CHECKED_VALUES)
     if isinstance(value, dict) and SEAL in value:
         seal = value.pop(SEAL)

@@ -30,13 +30,13 @@ MAX_CELLS = 1 << 32
 Kind = Literal["store", "model", "audit", "evaluation", "demo", "version", "study"]
 
 
-class Part(BaseModel):
-    """A part of a manifest: immutable; keys of later format versions are carried along unread."""
+class JsonRecord(BaseModel):
+    """An object in one of our JSON files: immutable; keys of later format versions are carried along unread."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
 
-class Network(Part):
+class Network(JsonRecord):
     """The network whose embeddings these are."""
 
     name: str
@@ -75,7 +75,7 @@ class Network(Part):
         return not digests and {self.name, other.name} == {UNNAMED}
 
 
-class Data(Part):
+class Data(JsonRecord):
     """Where the rows came from. The fingerprint changes when a file is added, removed or resized."""
 
     uri: str
@@ -83,7 +83,7 @@ class Data(Part):
     fingerprint: str | None = None
 
 
-class Manifest(Part):
+class Manifest(JsonRecord):
     """Common part of all manifests; each kind of result adds its own fields."""
 
     reads: ClassVar[tuple[int, ...]] = (FORMAT_VERSION,)  # the format versions of this kind that are understood
@@ -119,7 +119,8 @@ def provenance(config: BaseModel) -> dict[str, Any]:
     }
 
 
-_NO_MATTER = {"address", "num_cpus", "overwrite", "out", "verify"}  # where a job runs, and what it checks before
+# Where a job runs, and what it checks before.
+_NO_MATTER = {"address", "num_cpus", "wait_for_nodes", "overwrite", "out", "verify"}
 
 
 def difference(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line, redact
-from ghost_ray.files.causes import cause_of, explained
+from ghost_ray.files.storage_errors import cause_of, explained
 
 MANIFEST = "manifest.json"
 # A request without an answer is given up after three seconds. With these retries and pauses, a hung store costs at most
@@ -29,7 +29,7 @@ _ATTEMPTS = 4
 _GCS_SECONDS = 20
 _BUCKETS = ("s3", "gs", "gcs")
 _CREDENTIALS = ("AWS_", "GOOGLE_", "CLOUDSDK_")
-Settings = tuple[tuple[str, str], ...]  # of the environment: a client keeps those it was made with
+Settings = tuple[tuple[str, str], ...]  # environment variables; a client keeps those it was made with
 _RAYS_COPY = "/runtime_resources/working_dir_files/"
 _attempts: ContextVar[int] = ContextVar("attempts", default=_ATTEMPTS)
 
@@ -112,17 +112,17 @@ def _s3(options: str, attempts: int, settings: Settings) -> fs.S3FileSystem:
     return fs.S3FileSystem(**json.loads(options), retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=attempts))
 
 
-def _s3_here(options: str) -> fs.S3FileSystem:
+def _s3_of_this_process(options: str) -> fs.S3FileSystem:
     return _s3(options, _attempts.get(), _settings())
 
 
-# Readers and sinks travel to workers with their file system, task by task; there, too, it is opened once.
-copyreg.pickle(fs.S3FileSystem, lambda filesystem: (_s3_here, (_options_of(filesystem),)))
+# Tasks carry their file system to workers; a worker, too, opens each bucket once.
+copyreg.pickle(fs.S3FileSystem, lambda filesystem: (_s3_of_this_process, (_options_of(filesystem),)))
 
 
 @contextlib.contextmanager
 def one_attempt() -> Iterator[None]:
-    """Do not retry requests in the block, for callers that ask again soon anyway."""
+    """Do not retry requests in the block, for callers that retry themselves."""
     token = _attempts.set(1)
     try:
         yield
@@ -133,7 +133,7 @@ def one_attempt() -> Iterator[None]:
 def join(uri: str, *parts: str) -> str:
     """``uri`` with ``parts`` below it, in the notation ``uri`` came in."""
     below = "".join(f"/{part}" for part in parts)
-    # A name below a place, which others may have chosen, never becomes an option of it, such as the host to ask.
+    # Others may have chosen the name: it must never become an option of the place, such as the host.
     return beside(uri, below if is_local(uri) else re.sub(r"[%?#]", lambda sign: f"%{ord(sign[0]):02X}", below))
 
 

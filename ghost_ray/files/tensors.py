@@ -23,7 +23,7 @@ _NAMES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "u1":
 def read_tensors(where: str, field: str, shown: str, written: Digest | None = None) -> dict[str, np.ndarray]:
     """Read a safetensors file; a missing or malformed one is an InputError naming it.
 
-    ``written`` is what the manifest beside it says the file held, where it does: other bytes are refused.
+    ``written`` is the digest in the manifest, if it has one: other bytes are refused.
     """
     name = name_of(where)
     with reaching(shown, field):
@@ -63,14 +63,14 @@ def write_tensors(where: str, tensors: Mapping[str, np.ndarray | Blocks]) -> Dig
     """Write arrays as one safetensors file, in one step and without a second copy of them in memory."""
     # The widest types first, so that every array begins at a multiple of its item size.
     arrays = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    header, place = {}, 0
+    header, offset = {}, 0
     for name, value in arrays:
         header[name] = {
             "dtype": _NAMES[value.dtype.str.lstrip("<|")],
             "shape": value.shape,
-            "data_offsets": [place, place + value.nbytes],
+            "data_offsets": [offset, offset + value.nbytes],
         }
-        place += value.nbytes
+        offset += value.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with output_file(where, overwrite=True) as handle:

@@ -13,14 +13,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from ghost_ray.config.policies import EMBEDDING_OPTIONS
+from ghost_ray.config.limits import EMBEDDING_OPTIONS
 from ghost_ray.config.refit_settings import DataSection, NetworkSection
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import is_local, join, reaching, read_bytes, read_json, write_json
-from ghost_ray.files.copies import version_of
-from ghost_ray.files.hub import hub_version
+from ghost_ray.files.download_cache import hub_version, version_of
 from ghost_ray.files.manifest import RESULT_VERSIONS
-from ghost_ray.sources import LabelFacts, fingerprint_of, look_at_all, open_source
+from ghost_ray.sources import LabelFacts, fingerprint_of, list_all, open_source
 
 Strict = Literal["never", "minor", "any"]
 _LIBRARIES = ("timm", "torch")
@@ -74,8 +73,8 @@ def labels_digest(section: DataSection, listing: str, work: str) -> str:
     seen = _seen(work, _SEEN_LABELS)
     key = f"{section.format} {listing}"
     if key not in seen:
-        source = look_at_all(open_source(section.data, section.format, section.root))
-        seen[key] = digest(LabelFacts.of(source.seen.items).values)
+        source = list_all(open_source(section.data, section.format, section.root))
+        seen[key] = digest(LabelFacts.of(source.preview.items).values)
         _keep(work, _SEEN_LABELS, seen)
     return seen[key]
 

@@ -1,6 +1,6 @@
 """``fit``: one Gaussian per class and dimension, from the correctly classified rows of a store, in one pass.
 
-Tasks read pieces of the store and keep count, mean and M2 of the classes they meet; the parts are merged in a tree
+Tasks read row groups of the store and keep count, mean and M2 of the classes they meet; the parts are merged in a tree
 that depends on the store alone, so any number of workers gives the same bytes.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ghost_ray.checks import of_labels, of_set
 from ghost_ray.cluster import map_merge, workers
-from ghost_ray.cluster.sampling import count_labels, look_at
+from ghost_ray.cluster.check_sample import count_labels, look_at
 from ghost_ray.config import FitConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import OutputFolder
@@ -20,7 +20,7 @@ from ghost_ray.files.manifest import Data, difference, provenance
 from ghost_ray.gaussians import Accumulator
 from ghost_ray.model import Model, ModelManifest, write_model
 from ghost_ray.progress import progress
-from ghost_ray.store import ClassCount, Piece, Store
+from ghost_ray.store import ClassCount, RowGroups, Store
 
 # Merging costs about as much as reading this many times the accumulator's own size would.
 _SHARD_PER_ACCUMULATOR = 8
@@ -136,7 +136,7 @@ def fit_store(store: Store, title: str = "fit") -> Accumulator:
         If a row cannot be used, naming it.
     """
     shards = _shards(store)
-    rows = {id(shard): sum(piece.rows for piece in shard) for shard in shards}
+    rows = {id(shard): sum(groups.rows for groups in shard) for shard in shards}
     merged: Accumulator | None = None
     if shards:
         with progress(title, sum(rows.values()), "rows") as shown:
@@ -161,38 +161,38 @@ def _require_a_gaussian(statistics: Accumulator, store: Store) -> None:
         )
 
 
-def _shards(store: Store) -> list[list[Piece]]:
-    """The labelled pieces of the store, by task; the same for any number of workers."""
+def _shards(store: Store) -> list[list[RowGroups]]:
+    """The labelled row groups of the store, by task; the same for any number of workers."""
     row_bytes = 4 * store.dimensions
-    shards: list[list[Piece]] = []
+    shards: list[list[RowGroups]] = []
     wanted = size = 0
-    for piece in store.pieces():
-        if piece.last_label < 0:
+    for groups in store.row_groups():
+        if groups.last_label < 0:
             continue
         if not shards or size >= wanted:
             shards.append([])
             wanted = size = 0
-        shards[-1].append(piece)
-        size += piece.rows * row_bytes
+        shards[-1].append(groups)
+        size += groups.rows * row_bytes
         first = min(p.first_label for p in shards[-1])
         last = max(p.last_label for p in shards[-1])
         wanted = _SHARD_PER_ACCUMULATOR * 16 * store.dimensions * (last - max(first, 0) + 1)
     return shards
 
 
-def _accumulate(shard: list[Piece], store: Store) -> Accumulator:
-    first = max(0, min(piece.first_label for piece in shard))
-    last = max(piece.last_label for piece in shard)
+def _accumulate(shard: list[RowGroups], store: Store) -> Accumulator:
+    first = max(0, min(groups.first_label for groups in shard))
+    last = max(groups.last_label for groups in shard)
     part = Accumulator.empty(last - first + 1, store.dimensions, first_class=first)
-    for piece in shard:
-        for rows in store.batches(piece, logits=False):
+    for groups in shard:
+        for rows in store.batches(groups, logits=False):
             used = rows.correct
             try:
                 part.update(rows.embedding, rows.label, where=used)
             except ValueError as error:
-                store.refuse_non_finite(rows, piece)
-                raise store.broken(piece.file, one_line(error)) from None
-            store.refuse_unused_non_finite(rows, used, piece)
+                store.refuse_non_finite(rows, groups)
+                raise store.broken(groups.file, one_line(error)) from None
+            store.refuse_unused_non_finite(rows, used, groups)
     return part
 
 

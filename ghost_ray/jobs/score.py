@@ -1,8 +1,7 @@
 """``score``: γ for every row of a store or every image, and whether it is accepted.
 
-Plan → choose the threshold → score piece by piece, on Ray if a cluster is named and else in threads → one Parquet file
-with key, pred, score, accepted. The threshold is stored with the model, so that a service accepts what this job
-accepts.
+Plan → choose the threshold → score row groups, on Ray if a cluster is named and else in threads → one Parquet file with
+key, pred, score, accepted. The threshold is stored with the model, so that a service accepts what this job accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ghost_ray.checks import of_negative_top_logits
 from ghost_ray.cluster import map_ordered, workers
-from ghost_ray.config import DeviceConfig, ExtractConfig, ScoreConfig
+from ghost_ray.config import DeviceConfig, ExtractConfig, RayJobConfig, ScoreConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import beside, output_file, remove_tree
 from ghost_ray.files.manifest import of_unnamed_networks, require_same_network
@@ -29,7 +28,7 @@ from ghost_ray.model import Model, Threshold, write_threshold
 from ghost_ray.progress import progress
 from ghost_ray.registry.versions import is_in_version
 from ghost_ray.rows import Head
-from ghost_ray.store import UNKNOWN, Piece, Store
+from ghost_ray.store import UNKNOWN, RowGroups, Store
 
 SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("score", pa.float64()), ("accepted", pa.bool_())])
 # A service computes in float32: if the threshold were exactly a sample's score, rounding would decide.
@@ -91,7 +90,7 @@ def run(config: ScoreConfig) -> ScoreResult:
 
 @dataclass(frozen=True)
 class Scored:
-    """The rows of a piece with their γ."""
+    """Some rows with their γ."""
 
     key: pa.Array
     label: np.ndarray  # [n]
@@ -199,8 +198,8 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
         yield _open(config.store, "store", model, verify=config.verify)
         return
     from ghost_ray.backbone import name_from_manifest
-    from ghost_ray.jobs.extract.extract_job import extract
-    from ghost_ray.jobs.extract.extract_plan import make_plan
+    from ghost_ray.jobs.extract.plan import make_plan
+    from ghost_ray.jobs.extract.run import extract
 
     # Beside the result rather than in a local temporary folder: workers on other machines write into it.
     place = beside(config.out, ".store")
@@ -213,8 +212,7 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
             "unknown": True,
             "out": place,
             "overwrite": True,
-            "address": config.address,
-            "num_cpus": config.num_cpus,
+            **config.model_dump(include=set(RayJobConfig.model_fields)),
         }
     )
     # Fail before a million images are embedded.
@@ -253,21 +251,21 @@ def _write_scores(store: Store, gaussians: Gaussians, threshold: float, handle: 
 
 
 def _score_store(store: Store, gaussians: Gaussians, title: str) -> Iterator[Scored]:
-    """The scores of every row, piece by piece in the store's order."""
+    """The scores of every row, some row groups at a time in the store's order."""
     with progress(title, store.rows, "rows") as shown:
-        for piece, part in map_ordered(_score_piece, store.pieces(), store, store.head(), gaussians):
+        for groups, part in map_ordered(_score_groups, store.row_groups(), store, store.head(), gaussians):
             yield part
-            shown.advance(piece.rows)
+            shown.advance(groups.rows)
 
 
-def _score_piece(piece: Piece, store: Store, head: Head | None, gaussians: Gaussians) -> Scored:
-    rows, key = store.read_keyed(piece)
+def _score_groups(groups: RowGroups, store: Store, head: Head | None, gaussians: Gaussians) -> Scored:
+    rows, key = store.read_keyed(groups)
     try:
         score = ghost_score(rows, gaussians, head).gamma
     except ValueError as error:
-        store.refuse_non_finite(rows, piece)
+        store.refuse_non_finite(rows, groups)
         raise InputError(
-            store.field, redact(store.uri), f"rows/{piece.file}: {one_line(error)}", "extract again"
+            store.field, redact(store.uri), f"rows/{groups.file}: {one_line(error)}", "extract again"
         ) from None
     return Scored(key, rows.label, rows.pred, score)
 

@@ -10,7 +10,7 @@ from ghost_ray.config.refit_settings import RegistryConfig, ShowConfig
 from ghost_ray.errors import InputError, one_line, redact
 from ghost_ray.files import join, kind_of, reaching, read_json
 from ghost_ray.files.json_files import MAX_CHECKED_VALUES
-from ghost_ray.files.manifest import Part, first_problem
+from ghost_ray.files.manifest import JsonRecord, first_problem
 from ghost_ray.registry.attempts import ATTEMPTS
 from ghost_ray.registry.pointer import Pointer, find_pointer
 from ghost_ray.registry.soundness import damages_of, in_words, readable_version
@@ -48,7 +48,7 @@ class Listing(TypedDict):
     trouble: str | None  # with the pointer
 
 
-class Drift(Part):
+class Drift(JsonRecord):
     """What is shown of a version's ``drift.json``."""
 
     previous: str | None = None

@@ -18,9 +18,9 @@ from pydantic import AfterValidator, Field, ValidationError
 from ghost_ray.config.fields import Name
 from ghost_ray.errors import Damaged, InputError, one_line, redact
 from ghost_ray.files import join, kind_of, reaching, write_bytes
-from ghost_ray.files.conditional import Changed, look, swap
+from ghost_ray.files.compare_and_swap import Changed, read_snapshot, swap
 from ghost_ray.files.json_files import sealed, unsealed
-from ghost_ray.files.manifest import Moment, Part, first_problem, now
+from ghost_ray.files.manifest import JsonRecord, Moment, first_problem, now
 from ghost_ray.files.paths import read_bytes
 from ghost_ray.registry.locks import Busy
 from ghost_ray.registry.versions import is_version_id
@@ -46,7 +46,7 @@ def _version(text: str) -> str:
 VersionId = Annotated[str, AfterValidator(_version)]
 
 
-class Move(Part):
+class Move(JsonRecord):
     """One move of the pointer; ``previous`` is where a rollback from here leads."""
 
     version: VersionId
@@ -59,7 +59,7 @@ class Move(Part):
     reason: str | None = None
 
 
-class Held(Part):
+class Held(JsonRecord):
     """A version that was rolled back: no refit promotes the same inputs again, only a person does."""
 
     version: VersionId
@@ -67,7 +67,7 @@ class Held(Part):
     at: str
 
 
-class Pointer(Part):
+class Pointer(JsonRecord):
     """The content of ``current.json``."""
 
     format: Literal["ghost_ray"] = "ghost_ray"
@@ -190,7 +190,7 @@ def move(root: str, decide: Callable[[Pointer | None], Pointer], *, insist: bool
     first: Pointer | None = None
     for attempt in range(_TRIES):
         with reaching(root, "root"):
-            seen = look(where)
+            seen = read_snapshot(where)
             old = _understood(root, None if seen is None else seen.data).pointer
         if attempt == 0:
             first = old
@@ -214,7 +214,7 @@ def move(root: str, decide: Callable[[Pointer | None], Pointer], *, insist: bool
 def mend(root: str) -> None:
     """Restore the pointer or its backup, if one of them was lost, damaged or never written."""
     where, spare = join(root, CURRENT), join(root, BACKUP)
-    seen = look(where)
+    seen = read_snapshot(where)
     found = _understood(root, None if seen is None else seen.data)
     if found.pointer is None:
         return
@@ -222,7 +222,7 @@ def mend(root: str) -> None:
     with contextlib.suppress(Changed):  # by a process that writes the backup as well
         if seen is None or data != seen.data:
             swap(where, data, seen)
-        copy = look(spare)
+        copy = read_snapshot(spare)
         if copy is None or copy.data != data:
             swap(spare, data, copy)
 

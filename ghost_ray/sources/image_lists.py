@@ -1,6 +1,6 @@
 """An image list in OpenOOD's layout: a text file with ``path label`` lines, paths below a root.
 
-A part is the lines that begin in a slice of the file's bytes.
+A shard is the lines that begin in a slice of the file's bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pyarrow import fs
 
 from ghost_ray.errors import InputError, one_line
 from ghost_ray.files import reaching, resolve
-from ghost_ray.sources.catalogue import Contents, ImageFormat, Place, register
-from ghost_ray.sources.retry import SteadyFile
-from ghost_ray.sources.source import IMAGE_SUFFIXES, FileReader, Part, Scan, make_items, require_distinct
+from ghost_ray.sources.image_formats import Contents, ImageFormat, Place, register
+from ghost_ray.sources.reading import FileReader, SteadyFile
+from ghost_ray.sources.source import IMAGE_SUFFIXES, Scan, Shard, make_items, require_distinct
 
 SUFFIXES = (".txt", ".lst", ".tsv")
 _SLICE_BYTES = 1 << 20
@@ -26,20 +26,20 @@ _BEYOND = 64 << 10  # read after a slice at a time, to the end of its last line
 
 @dataclass(frozen=True)
 class ListReader(FileReader):
-    """Parts are slices of the list; the images are files below the root."""
+    """Shards are slices of the list; the images are files below the root."""
 
     list_filesystem: fs.FileSystem
     list_folder: str
     uri: str
 
-    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+    def scan(self, shard: Shard, bodies: bool = False) -> Iterator[Scan]:
         with reaching(self.uri, "data"):
-            content = self._lines(part)
+            content = self._lines(shard)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise InputError("data", self.uri, f"cannot be read as an image list: {one_line(error)}") from error
-        where = f" after byte {part.start:,}" if part.start else ""
+        where = f" after byte {shard.start:,}" if shard.start else ""
         lines, before = text.split("\n"), []
         for first in range(0, len(lines), _LINES_OF_A_SCAN):
             some = enumerate(lines[first : first + _LINES_OF_A_SCAN], first + 1)
@@ -50,18 +50,18 @@ class ListReader(FileReader):
             yield Scan(make_items(keys, keys, [label or None for _, label in rows]), share=share)
         require_distinct(pa.chunked_array(before), self.uri)
 
-    def _lines(self, part: Part) -> bytes:
+    def _lines(self, shard: Shard) -> bytes:
         """The bytes of all lines that begin in the slice."""
-        with SteadyFile(self.list_filesystem, posixpath.join(self.list_folder, part.file)) as handle:
+        with SteadyFile(self.list_filesystem, posixpath.join(self.list_folder, shard.file)) as handle:
             # With the byte before it, which shows whether a line begins at the start of the slice.
-            first = max(0, part.start - 1)
-            held = handle.read_at(part.stop - first, first)
-            begin = held.find(b"\n") + 1 if part.start else 0
-            if part.start and not begin:
+            first = max(0, shard.start - 1)
+            held = handle.read_at(shard.stop - first, first)
+            begin = held.find(b"\n") + 1 if shard.start else 0
+            if shard.start and not begin:
                 return b""  # in the middle of a line that began before
             if held.endswith(b"\n"):
                 return held[begin:]
-            at = part.stop
+            at = shard.stop
             while more := handle.read_at(_BEYOND, at):
                 end = more.find(b"\n")
                 held += more if end < 0 else more[:end]
@@ -83,7 +83,7 @@ def _open(place: Place) -> Contents:
     stops = [min(start + _SLICE_BYTES, size) for start in starts]
     bounds = zip(starts, stops, strict=True)
     return Contents(
-        parts=[Part(f"byte {start}", name, start, stop, max(1, stop - start)) for start, stop in bounds],
+        shards=[Shard(f"byte {start}", name, start, stop, max(1, stop - start)) for start, stop in bounds],
         reader=ListReader(image_filesystem, base, place.filesystem, folder, place.uri),
         keys_may_repeat=True,
     )

@@ -1,7 +1,8 @@
-"""From a source's own labels to the classes of a head."""
+"""From a source's own labels to the classes of a head, by a rule or by a table of classes."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from ghost_ray.checks.agreement import in_numeric_order
-from ghost_ray.errors import InputError, nearest
+from ghost_ray.config import parse_yaml
+from ghost_ray.errors import InputError, nearest, one_line
+from ghost_ray.files import explained, parse_json, resolve
+from ghost_ray.files.storage_errors import cause_of
+from ghost_ray.sources.reading import retried
 from ghost_ray.sources.source import Source
 
 UNKNOWN = -1
@@ -23,7 +29,7 @@ _FOLDERS = "folder"  # the format in which numbers are names
 
 @dataclass(frozen=True)
 class RawLabels:
-    """The labels of a set as given, and the wording of errors about them."""
+    """The labels of a set, as the set has them, and the wording of errors about them."""
 
     values: list[str]  # distinct, sorted
     uri: str
@@ -37,7 +43,7 @@ class RawLabels:
 class LabelMap:
     """Raw label → index in the head, and what the head's classes are called."""
 
-    index: Mapping[str, int]  # every raw label that was seen; −1 = unknown
+    index: Mapping[str, int]  # every raw label that is known to be there; −1 = unknown
     rule: str  # how it was found: wnid, sorted, classes or integer
     class_names: list[str] | None = None  # K names, where known
     notes: list[str] = field(default_factory=list)  # what a user should know about the rule
@@ -52,7 +58,7 @@ class LabelMap:
         Raises
         ------
         InputError
-            For a label that was not seen when the rule was found, and that it does not know.
+            For a label that was not there when the rule was found, and that the rule does not know.
         """
         codes = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
         codes = codes if pa.types.is_dictionary(codes.type) else codes.dictionary_encode()
@@ -65,7 +71,7 @@ class LabelMap:
     def _of(self, value: str) -> int:
         if value in self.index:
             return self.index[value]
-        found = _integer(value, self.known) if isinstance(self.known, int) else self.known.get(value)
+        found = _class_of(value, self.known)
         if found is None:
             assert self.raw is not None  # of every map that `match_labels` makes
             raise _no_class(self.raw, value, self.otherwise)
@@ -96,10 +102,11 @@ def _narrowed(raw: str, old: int, place: Mapping[int, int]) -> int:
     return place[old]
 
 
-def _integer(value: str, classes: int) -> int | None:
-    """The class that a number names; None if it is not a number, or too large."""
-    number = int(value) if _INTEGER.fullmatch(value) else None
-    return number if number is not None and UNKNOWN <= number < classes else None
+def _class_of(value: str, known: Mapping[str, int] | int) -> int | None:
+    """The class that a label means; None for a label that is not known, and for a number that is no class."""
+    if not isinstance(known, int):
+        return known.get(value)
+    return int(value) if _INTEGER.fullmatch(value) and UNKNOWN <= int(value) < known else None
 
 
 @dataclass(frozen=True)
@@ -128,9 +135,9 @@ class LabelFacts:
 
 
 def rule_is_clear(source: Source, explicit: Mapping[str, int] | None, classes: int) -> bool:
-    """Whether the first look at a source shows how to interpret its labels; else all labels must be known."""
-    facts = LabelFacts.of(source.seen.items)
-    if source.seen.complete or source.kind == _FOLDERS or explicit is not None:
+    """Whether the preview of a source shows how to interpret its labels; else all labels must be known."""
+    facts = LabelFacts.of(source.preview.items)
+    if source.preview.complete or source.kind == _FOLDERS or explicit is not None:
         return True
     if facts.missing or not facts.values:
         return False
@@ -146,16 +153,16 @@ def map_labels(
     Parameters
     ----------
     facts : LabelFacts, optional
-        Of the whole source. Default: those of the first look.
+        Of the whole source. Default: those of the preview.
     """
-    found = facts or LabelFacts.of(source.seen.items)
+    found = facts or LabelFacts.of(source.preview.items)
     if found.missing:
         first = f"has {found.missing:,} images without a label, first {found.first_missing!r}"
         what = first if found.values else "has no labels"
         raise InputError("data", source.uri, what, "`unknown`, if these are unknowns")
     folders = source.kind == _FOLDERS
     values = found.values
-    if facts is None and not source.seen.complete and folders:
+    if facts is None and not source.preview.complete and folders:
         values = source.class_names or values  # known without looking into them
     raw = RawLabels(values, source.uri, not folders, source.class_names)
     return match_labels(raw, classes, explicit)
@@ -194,17 +201,12 @@ def _by_table(raw: RawLabels, classes: int, table: Mapping[str, int]) -> LabelMa
     if outside is not None:
         problem = f"{outside!r} has index {table[outside]}, the head's classes are 0 to {classes - 1}"
         raise InputError("classes", raw.uri, problem)
-    otherwise = "is not in the table of classes"
-    for value in raw.values:
-        if value not in table:
-            raise _no_class(raw, value, otherwise, nearest(value, table))
     names: list[str | None] = [None] * classes
-    for name, index in table.items():
-        if index != UNKNOWN and names[index] is None:
-            names[index] = name
+    for name, place in table.items():
+        if place != UNKNOWN and names[place] is None:
+            names[place] = name
     filled = [str(index) if name is None else name for index, name in enumerate(names)]
-    seen = {value: table[value] for value in raw.values}
-    return LabelMap(seen, "classes", filled, raw=raw, known=table, otherwise=otherwise)
+    return _matched(raw, "classes", table, filled, "is not in the table of classes")
 
 
 def _imagenet_of(classes: int) -> str | None:
@@ -220,23 +222,12 @@ def _by_wnid(raw: RawLabels, subset: str) -> LabelMap:
     info: Any = ImageNetInfo(subset)
     place = {wnid: index for index, wnid in enumerate(info.label_names())}
     otherwise = f"is not one of the {len(place)} WordNet ids of {subset}"
-    for value in raw.values:
-        if value not in place:
-            raise _no_class(raw, value, otherwise)
-    index = {value: place[value] for value in raw.values}
-    return LabelMap(index, "wnid", info.label_descriptions(), raw=raw, known=place, otherwise=otherwise)
+    return _matched(raw, "wnid", place, info.label_descriptions(), otherwise)
 
 
 def _by_integer(raw: RawLabels, classes: int) -> LabelMap:
-    otherwise = f"the head's classes are 0 to {classes - 1} (−1: unknown)"
-    index = {}
-    for value in raw.values:
-        number = _integer(value, classes)
-        if number is None:
-            raise _no_class(raw, value, otherwise)
-        index[value] = number
     names = raw.class_names if raw.class_names and len(raw.class_names) == classes else None
-    return LabelMap(index, "integer", names, raw=raw, known=classes, otherwise=otherwise)
+    return _matched(raw, "integer", classes, names, f"the head's classes are 0 to {classes - 1} (−1: unknown)")
 
 
 def _by_order(raw: RawLabels, classes: int) -> LabelMap:
@@ -259,5 +250,72 @@ def _by_order(raw: RawLabels, classes: int) -> LabelMap:
     return LabelMap(index, "sorted", names, notes, raw, index, otherwise)
 
 
+def _matched(
+    raw: RawLabels, rule: str, known: Mapping[str, int] | int, names: list[str] | None, otherwise: str
+) -> LabelMap:
+    index = {}
+    for value in raw.values:
+        found = _class_of(value, known)
+        if found is None:
+            hint = nearest(value, known) if rule == "classes" and not isinstance(known, int) else ""
+            raise _no_class(raw, value, otherwise, hint)
+        index[value] = found
+    return LabelMap(index, rule, names, raw=raw, known=known, otherwise=otherwise)
+
+
 def _no_class(raw: RawLabels, value: str, problem: str, hint: str = "") -> InputError:
     return InputError(raw.field, raw.uri, f"label {value!r} fits no class of the head: {problem}", hint or raw.hint)
+
+
+def load_classes(uri: str) -> dict[str, int]:
+    """Read a table of classes.
+
+    A JSON or YAML object name → index, a JSON or YAML list of names in the head's order, or text with a line
+    ``name index`` for each class, or a name alone in the head's order.
+    """
+    filesystem, path = resolve(uri, "classes")
+    try:
+        content = retried(filesystem, lambda: _read(filesystem, path))
+    except OSError as error:
+        if cause_of(error):
+            raise explained(error, "classes", uri) from None
+        raise InputError("classes", uri, f"cannot be read: {one_line(error)}") from error
+    try:
+        text = content.decode("utf-8-sig")
+        suffix = posixpath.splitext(path)[1].lower()
+        if suffix == ".json":
+            table = parse_json(content)
+        elif suffix in (".yaml", ".yml"):
+            table = parse_yaml(text)
+        else:
+            table = _from_lines(text)
+    except ValueError as error:
+        raise InputError("classes", uri, f"cannot be read: {one_line(error)}") from error
+    if isinstance(table, list):
+        if len({str(name) for name in table}) != len(table):
+            raise InputError("classes", uri, "names a class twice")
+        table = {str(name): index for index, name in enumerate(table)}
+    wrong = "expected a table name → index" if not isinstance(table, dict) or not table else ""
+    for name, index in table.items() if isinstance(table, dict) else ():
+        if not isinstance(index, int) or isinstance(index, bool):
+            wrong = f"{name!r} has {index!r}, expected an integer"
+            break
+    if wrong:
+        raise InputError("classes", uri, wrong, "lines `name index`, or JSON or YAML {name: index}")
+    return {str(name): index for name, index in table.items()}
+
+
+def _read(filesystem: fs.FileSystem, path: str) -> bytes:
+    with filesystem.open_input_file(path) as handle:
+        return bytes(handle.read())
+
+
+def _from_lines(text: str) -> dict[str, int] | list[str]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    pairs = [re.split(r"[\t, ]+(?=-?\d+$)", line) for line in lines]
+    if not all(len(pair) == 2 for pair in pairs):
+        return lines
+    table = {name: int(index) for name, index in pairs}
+    if len(table) != len(pairs):
+        raise ValueError("names a class twice")
+    return table

@@ -1,6 +1,6 @@
 """Parquet in the Hugging Face image layout: a column ``image: {bytes, path}`` and a column ``label``.
 
-A part is a file, or some row groups of a large one.
+A shard is a file, or some row groups of a large one.
 """
 
 from __future__ import annotations
@@ -17,28 +17,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ghost_ray.config.policies import Stage
+from ghost_ray.config.limits import Stage
 from ghost_ray.errors import InputError
-from ghost_ray.sources.catalogue import register
-from ghost_ray.sources.retry import SteadyFile
-from ghost_ray.sources.shards import runs_of_one_file, shard_format
-from ghost_ray.sources.source import (
-    MAX_ENCODED_BYTES,
-    REST,
-    Failure,
-    Image,
-    Part,
-    Scan,
-    make_items,
-    read_error,
-    too_large,
-)
+from ghost_ray.sources.image_formats import container_format, register, runs_of_one_file
+from ghost_ray.sources.reading import MAX_ENCODED_BYTES, SteadyFile, read_error, too_large
+from ghost_ray.sources.source import REST, Failure, Image, Scan, Shard, make_items
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "cls", "class", "target", "fine_label")
 _ROWS_AT_A_TIME = 16
 _ROWS_OF_A_SCAN = 128  # where the images are read as well
-_SHARE_BYTES = 128 << 20
+_SHARD_BYTES = 128 << 20
 _BUFFER = 4 << 20  # streamed from the file: a row group may be larger than memory
 
 
@@ -49,27 +38,27 @@ class ParquetReader:
     filesystem: fs.FileSystem
     base: str
 
-    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
+    def scan(self, shard: Shard, bodies: bool = False) -> Iterator[Scan]:
         try:
-            parquet = self._open(part.file)
+            parquet = self._open(shard.file)
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            yield Scan(make_items([], [], []), [Failure(part.name, Stage.READ, read_error(error), REST)], share=0.0)
+            yield Scan(make_items([], [], []), [Failure(shard.name, Stage.READ, read_error(error), REST)], share=0.0)
             return
         with parquet:
-            column = image_column(parquet.schema_arrow, part.file)
+            column = image_column(parquet.schema_arrow, shard.file)
             label = next((name for name in LABEL_COLUMNS if name in parquet.schema_arrow.names), None)
             names = _class_names(parquet.schema_arrow, label)
             rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             firsts = np.cumsum([0, *rows])
-            own = np.array_split(np.arange(len(rows)), part.stop)[part.start].tolist()
+            own = np.array_split(np.arange(len(rows)), shard.stop)[shard.start].tolist()
             whole = max(1, sum(rows[group] for group in own))
             for group in own:
                 first = int(firsts[group])
                 try:
-                    items = self._items(parquet, part.file, group, first, label)
+                    items = self._items(parquet, shard.file, group, first, label)
                 except (OSError, pa.ArrowException) as error:
                     problem = f"the labels of a row group cannot be read: {read_error(error)}"
-                    failure = Failure(f"{part.file}/@{first:08d}", Stage.READ, problem, rows[group] / whole)
+                    failure = Failure(f"{shard.file}/@{first:08d}", Stage.READ, problem, rows[group] / whole)
                     yield Scan(make_items([], [], []), [failure], share=0.0)
                     continue
                 step = _ROWS_OF_A_SCAN if bodies else max(1, items.num_rows)
@@ -179,11 +168,11 @@ def _class_names(schema: pa.Schema, label: str | None) -> list[str] | None:
 
 
 PARQUET = register(
-    shard_format(
+    container_format(
         "parquet",
         "Parquet files in the Hugging Face layout: a column `image` with the bytes and a column `label`",
         ".parquet",
         ParquetReader,
-        _SHARE_BYTES,
+        _SHARD_BYTES,
     )
 )

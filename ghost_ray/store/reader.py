@@ -1,4 +1,4 @@
-"""Reading a store: opening and checking it, splitting it into pieces for tasks, turning pieces into arrays."""
+"""Reading a store: opening and checking it, cutting it into row groups for tasks, turning row groups into arrays."""
 
 from __future__ import annotations
 
@@ -14,32 +14,43 @@ from pyarrow import fs
 
 from ghost_ray.errors import Damaged, GhostRayError, InputError, one_line, redact
 from ghost_ray.files import MANIFEST, explained, join, names_in, reaching, read_bytes, resolve
-from ghost_ray.files.causes import cause_of
 from ghost_ray.files.digests import damaged, wrong_digests
 from ghost_ray.files.manifest import read_manifest
+from ghost_ray.files.storage_errors import cause_of
 from ghost_ray.files.tensors import read_tensors
 from ghost_ray.rows import Head, Rows
-from ghost_ray.store.layout import GROUP_BYTES, HEAD, ClassCount, StoreManifest
-from ghost_ray.store.pages import read_vectors
-from ghost_ray.store.pieces import Piece, cut, cut_by_class, holding, in_label_order, inspect_file, open_parquet
-from ghost_ray.store.row_index import INDEX, UNKNOWN, RowFile, read_index, row_groups
+from ghost_ray.store.layout import GROUP_BYTES, HEAD, UNKNOWN, ClassCount, StoreManifest
+from ghost_ray.store.row_files import RowReader
+from ghost_ray.store.row_groups import (
+    INDEX,
+    RowFile,
+    RowGroups,
+    cut,
+    cut_by_class,
+    group_array,
+    holding,
+    in_label_order,
+    inspect_file,
+    read_index,
+)
+from ghost_ray.store.writer import numbers_of, vectors_of
 
-PIECE_BYTES = 64 << 20
+TASK_BYTES = 64 << 20  # that a task reads
 
 
 class Store:
     """A complete store, opened for reading.
 
     >>> store = Store.open("runs/train")  # doctest: +SKIP
-    >>> for piece in store.pieces():  # doctest: +SKIP
-    ...     rows = store.read(piece)
+    >>> for groups in store.row_groups():  # doctest: +SKIP
+    ...     rows = store.read(groups)
     """
 
     def __init__(self, uri: str, manifest: StoreManifest, files: Sequence[RowFile], field: str = "store") -> None:
         self.uri, self.manifest, self.files, self.field = uri, manifest, files, field
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a task gets: enough to read pieces that the driver has cut, and nothing that grows with the store."""
+        """What a task gets: enough to read row groups that the driver chose, and nothing that grows with the store."""
         digests = {name: digest for name, digest in (self.manifest.digests or {}).items() if name == HEAD}
         long: dict[str, Any] = {"files": None, "class_names": None, "config": {}, "notes": [], "digests": digests}
         return self.__dict__ | {"manifest": self.manifest.model_copy(update=long), "files": None}
@@ -53,7 +64,7 @@ class Store:
         manifest = read_manifest(uri, StoreManifest, field, "ghost-ray extract … --out STORE")
         with reaching(uri, field):
             listed = names_in(join(uri, "rows")) if manifest.digests is None else manifest.row_names()
-            present = [name for name in listed if name.endswith(".parquet")]
+            present = [name for name in listed if name.endswith(".arrow")]
             if manifest.files is None:
                 files = [_inspect(uri, name, field) for name in present]
             else:
@@ -129,17 +140,17 @@ class Store:
             )
         return Head(weight.astype(np.float32), bias.astype(np.float32))
 
-    def pieces(self, target_bytes: int = PIECE_BYTES) -> list[Piece]:
-        """Cut the store into pieces of about ``target_bytes``; the cut depends on the store alone."""
+    def row_groups(self, target_bytes: int = TASK_BYTES) -> list[RowGroups]:
+        """Cut the store into row groups of together about ``target_bytes``; the cut depends on the store alone."""
         return list(cut(self.files, self._row_bytes, target_bytes))
 
-    def class_ranges(self, target_bytes: int = PIECE_BYTES) -> list[list[Piece]]:
-        """Cut a clustered store so that no class is in two ranges; each range is the pieces to read for it."""
+    def class_ranges(self, target_bytes: int = TASK_BYTES) -> list[list[RowGroups]]:
+        """Cut a clustered store so that no class is in two ranges; each range is the row groups to read for it."""
         if not self.clustered:
             raise ValueError("only a clustered store can be cut by class")
         return cut_by_class(self.files, self._row_bytes, target_bytes)
 
-    def class_pieces(self, label: int) -> list[Piece]:
+    def class_row_groups(self, label: int) -> list[RowGroups]:
         """The row groups that may hold rows of one class."""
         return list(holding(self.files, label))
 
@@ -147,51 +158,44 @@ class Store:
     def _row_bytes(self) -> int:
         return 4 * (self.dimensions + (0 if self.manifest.has_head else self.classes))
 
-    def read(self, piece: Piece) -> Rows:
-        """Read a piece into arrays and check its shape and labels; InputError names file and row."""
-        return self._joined(list(self.batches(piece)))
+    def read(self, groups: RowGroups) -> Rows:
+        """Read row groups into arrays and check their shape and labels; InputError names file and row."""
+        return self._joined(list(self.batches(groups)))
 
-    def read_keyed(self, piece: Piece) -> tuple[Rows, pa.Array]:
-        """Read a piece, and the key of each row."""
-        parts = list(self.keyed_batches(piece))
+    def read_keyed(self, groups: RowGroups) -> tuple[Rows, pa.Array]:
+        """Read row groups, and the key of each row."""
+        parts = list(self.keyed_batches(groups))
         keys = pa.chunked_array([key for _, key in parts], pa.string()).combine_chunks()
         return self._joined([rows for rows, _ in parts]), keys
 
-    def batches(self, piece: Piece, *, logits: bool = True) -> Iterator[Rows]:
-        """Read a piece row group by row group, and a very large row group in parts; stored logits may be left out.
+    def batches(self, groups: RowGroups, *, logits: bool = True) -> Iterator[Rows]:
+        """Read row groups one by one, and a very large one in parts; stored logits may be left out.
 
-        Reading a few megabytes at a time lets the allocator reuse memory that is in the cache; it is 1.5 times as fast
-        as reading the same rows at once, and needs little memory for any store.
+        The arrays cannot be written to: they are the file itself where it is on a disk. Using a few megabytes at a time
+        needs little memory for any store.
         """
-        for rows, _ in self._batches(piece, ["label", "pred"], logits=logits):
+        for rows, _ in self.table_batches(groups, logits=logits):
             yield rows
 
-    def keyed_batches(self, piece: Piece) -> Iterator[tuple[Rows, pa.Array]]:
-        """Read a piece as `batches` does, and the key of each row."""
-        for rows, table in self._batches(piece, ["label", "pred", "key"], logits=True):
-            yield rows, table.column("key").combine_chunks()
+    def keyed_batches(self, groups: RowGroups) -> Iterator[tuple[Rows, pa.Array]]:
+        """Read row groups as `batches` does, and the key of each row."""
+        for rows, batch in self.table_batches(groups, "key"):
+            yield rows, batch.column("key")
 
-    def _batches(self, piece: Piece, narrow: list[str], *, logits: bool) -> Iterator[tuple[Rows, pa.Table]]:
-        """Parts of a piece as arrays, and their narrow columns as they were read."""
-        wide = {"embedding": self.dimensions}
-        if logits and not self.manifest.has_head:
-            wide["logits"] = self.classes
+    def table_batches(
+        self, groups: RowGroups, *columns: str, logits: bool = True
+    ) -> Iterator[tuple[Rows, pa.RecordBatch]]:
+        """Read row groups as `batches` does, and beside the arrays the record batch with further ``columns``."""
+        wide = ["embedding"] if self.manifest.has_head or not logits else ["embedding", "logits"]
         start = 0
-        for table, vectors in self._parts(piece, narrow, wide):
-            self._check_small(table, piece, start)
-            for name in set(wide) - set(vectors):
-                vectors[name] = self._vectors(table, name, wide[name], piece, start)
-            rows = Rows(
-                label=_integers(table, "label"),
-                pred=_integers(table, "pred"),
-                embedding=vectors["embedding"],
-                logits=vectors.get("logits"),
-                start=start,
-            )
-            yield rows, table
-            start += table.num_rows
-        if start != piece.rows:
-            raise self.broken(piece.file, f"holds {start} rows where the manifest says {piece.rows}")
+        for batch in self._checked(groups, ["label", "pred", *columns, *wide]):
+            vectors = {name: vectors_of(batch.column(name)) for name in wide}
+            yield Rows(_integers(batch, "label"), _integers(batch, "pred"), **vectors, start=start), batch
+            start += batch.num_rows
+
+    def read_small(self, groups: RowGroups, *columns: str) -> pa.Table:
+        """Some narrow columns of row groups (``label``, ``pred``, ``key``, ``group``), checked like all else."""
+        return pa.Table.from_batches(self._checked(groups, list(columns)))
 
     def _joined(self, parts: list[Rows]) -> Rows:
         if len(parts) == 1:
@@ -204,55 +208,48 @@ class Store:
             logits=None if stored is None else _stack(stored, np.float32, self.classes),
         )
 
-    def read_small(self, piece: Piece, *columns: str) -> pa.Table:
-        """Some narrow columns of a piece (``label``, ``pred``, ``key``), checked like all else."""
-        tables = []
+    def _checked(self, groups: RowGroups, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Row groups as record batches whose rows have been checked; a very large one comes in parts."""
+        step = max(1, GROUP_BYTES // self._row_bytes)
         start = 0
-        for table, _ in self._parts(piece, list(columns), {}):
-            self._check_small(table, piece, start)
-            start += table.num_rows
-            tables.append(table)
-        return pa.concat_tables(tables)
+        for batch in self._record_batches(groups, columns):
+            large = "embedding" in columns and batch.num_rows > 4 * step
+            for first in range(0, batch.num_rows, step) if large else [0]:
+                part = batch.slice(first, step) if large else batch
+                self._check_rows(part, groups, start)
+                yield part
+                start += part.num_rows
 
-    def _parts(
-        self, piece: Piece, narrow: list[str], wide: dict[str, int]
-    ) -> Iterator[tuple[pa.Table, dict[str, np.ndarray]]]:
-        """The columns of a piece, part by part: a table, and apart from it those vectors that need no decoding."""
-        columns = [*narrow, *wide]
+    def _record_batches(self, groups: RowGroups, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """The row groups as the file has them; their columns are of the right types and lengths."""
         try:
-            with open_parquet(join(self.uri, "rows", piece.file)) as (file, source):
-                names = file.schema_arrow.names
-                for column in columns:
-                    if names.count(column) != 1:
-                        raise KeyError(f"has {'two columns' if column in names else 'no column'} {column}")
-                for index, group in zip(piece.groups, piece.parts, strict=True):
-                    if wide and group.rows * self._row_bytes > 4 * GROUP_BYTES:
-                        step = max(1, GROUP_BYTES // self._row_bytes)
-                        for batch in file.iter_batches(step, row_groups=[index], columns=columns, use_threads=False):
-                            yield pa.Table.from_batches([batch]), {}
-                        continue
-                    read = {name: read_vectors(source, file, index, name, wide[name]) for name in wide}
-                    vectors = {name: values for name, values in read.items() if values is not None}
-                    rest = [name for name in columns if name not in vectors]
-                    yield file.read_row_group(index, columns=rest, use_threads=False), vectors
-        except (OSError, pa.ArrowException, LookupError, UnicodeDecodeError) as error:
-            raise self._unreadable(piece.file, error) from None
+            with RowReader(join(self.uri, "rows", groups.file), columns) as file:
+                for name in columns:
+                    self._check_type(groups.file, name, file.schema.field(name).type)
+                for number, group in zip(groups.numbers, groups.members, strict=True):
+                    batch = file.batch(number)
+                    if batch.num_rows != group.rows:
+                        found = f"row group {number} holds {batch.num_rows} rows where the manifest says {group.rows}"
+                        raise self.broken(groups.file, found)
+                    yield batch
+        except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+            raise self._unreadable(groups.file, error) from None
 
-    def refuse_non_finite(self, rows: Rows, piece: Piece) -> None:
+    def refuse_non_finite(self, rows: Rows, groups: RowGroups) -> None:
         """Name the first row of ``rows`` with a NaN or infinity in it; called when a result looks wrong."""
         bad = np.flatnonzero(~np.isfinite(rows.embedding).all(axis=1))
         if len(bad):
-            row = self.row_number(piece, rows.start + bad[0])
-            raise self.broken(piece.file, f"row {row} holds a NaN or an infinity")
+            row = self.row_number(groups, rows.start + bad[0])
+            raise self.broken(groups.file, f"row {row} holds a NaN or an infinity")
 
-    def refuse_unused_non_finite(self, rows: Rows, used: np.ndarray, piece: Piece) -> None:
+    def refuse_unused_non_finite(self, rows: Rows, used: np.ndarray, groups: RowGroups) -> None:
         """Name a NaN in a row that no result uses: a misclassified one, perhaps because of the NaN."""
         if not np.isfinite(rows.embedding[~used]).all():
-            self.refuse_non_finite(rows, piece)
+            self.refuse_non_finite(rows, groups)
 
-    def row_number(self, piece: Piece, offset: int) -> int:
-        """The position in its file, from 0, of the row at ``offset`` of a piece."""
-        return piece.start + int(offset)
+    def row_number(self, groups: RowGroups, offset: int) -> int:
+        """The position in its file, from 0, of the row at ``offset`` of row groups."""
+        return groups.start + int(offset)
 
     def broken(self, file: str, problem: str) -> InputError:
         """What to raise about a file of this store."""
@@ -264,51 +261,51 @@ class Store:
             return explained(error, self.field, self.uri)
         return self.broken(file, one_line(error).strip("'\""))
 
-    def _vectors(self, table: pa.Table, name: str, size: int, piece: Piece, start: int) -> np.ndarray:
-        column = table.column(name)
-        kind = column.type
-        if not pa.types.is_fixed_size_list(kind) or kind.list_size != size or kind.value_type != pa.float32():
-            row = self.row_number(piece, start)
-            raise self.broken(piece.file, f"row {row} on: column {name} is {kind}, expected float32 lists of {size}")
-        self._refuse_nulls(column, name, piece, start)
-        return _stack([_flat(chunk) for chunk in column.chunks], np.float32).reshape(-1, size)
+    def _check_type(self, file: str, name: str, kind: pa.DataType) -> None:
+        width = {"embedding": self.dimensions, "logits": self.classes}.get(name)
+        if width is not None:
+            fits = pa.types.is_fixed_size_list(kind) and (kind.list_size, kind.value_type) == (width, pa.float32())
+            expected = f"float32 lists of {width}"
+        else:
+            text = name in ("key", "group")
+            fits = kind == pa.string() if text else pa.types.is_integer(kind)
+            expected = "string" if text else "int32"
+        if not fits:
+            raise self.broken(file, f"column {name} is {one_line(kind)}, expected {expected}")
 
-    def _check_small(self, table: pa.Table, piece: Piece, start: int) -> None:
-        """Refuse labels and predictions that are not classes, or not those that the manifest gives for this piece."""
-        for name in {"label", "pred", "key"}.intersection(table.column_names):
-            self._refuse_nulls(table.column(name), name, piece, start)
-        if "key" in table.column_names and table.column("key").type != pa.string():
-            raise self.broken(piece.file, f"column key is {table.column('key').type}, expected string")
-        if "label" in table.column_names:
-            self._check_classes(table, "label", UNKNOWN, self.classes - 1, "allowed:", piece, start)
-            self._check_classes(table, "label", piece.first_label, piece.last_label, "the manifest says", piece, start)
-        if "pred" in table.column_names:
-            self._check_classes(table, "pred", 0, self.classes - 1, "allowed:", piece, start)
+    def _check_rows(self, batch: pa.RecordBatch, groups: RowGroups, start: int) -> None:
+        """Refuse gaps, and labels and predictions that are not classes or not those that the manifest gives."""
+        for name in batch.schema.names:
+            column = batch.column(name)
+            if name != "group" and column.null_count:
+                row = self.row_number(groups, start + pc.index(pc.is_null(column), True).as_py())
+                raise self.broken(groups.file, f"row {row} has no {name}")
+        if "label" in batch.schema.names:
+            self._check_classes(batch, "label", UNKNOWN, self.classes - 1, "allowed:", groups, start)
+            first, last = groups.first_label, groups.last_label
+            self._check_classes(batch, "label", first, last, "the manifest says", groups, start)
+        if "pred" in batch.schema.names:
+            self._check_classes(batch, "pred", 0, self.classes - 1, "allowed:", groups, start)
 
     def _check_classes(
-        self, table: pa.Table, name: str, lowest: int, highest: int, allowed: str, piece: Piece, start: int
+        self,
+        batch: pa.RecordBatch,
+        name: str,
+        lowest: int,
+        highest: int,
+        allowed: str,
+        groups: RowGroups,
+        start: int,
     ) -> None:
-        if not pa.types.is_integer(table.column(name).type):
-            raise self.broken(piece.file, f"column {name} is {table.column(name).type}, expected int32")
-        values = table.column(name).to_numpy()
+        values = numbers_of(batch.column(name))
         if len(values) and (values.min() < lowest or values.max() > highest):
             offset = np.flatnonzero((values < lowest) | (values > highest))[0]
-            row = self.row_number(piece, start + offset)
-            raise self.broken(piece.file, f"row {row} has {name} {values[offset]}, {allowed} {lowest}…{highest}")
-
-    def _refuse_nulls(self, column: pa.ChunkedArray, name: str, piece: Piece, start: int) -> None:
-        if column.null_count:
-            offset = pc.index(pc.is_null(column), True).as_py()
-            raise self.broken(piece.file, f"row {self.row_number(piece, start + offset)} has no {name}")
+            row = self.row_number(groups, start + offset)
+            raise self.broken(groups.file, f"row {row} has {name} {values[offset]}, {allowed} {lowest}…{highest}")
 
 
-def _integers(table: pa.Table, name: str) -> np.ndarray:
-    return np.asarray(table.column(name).to_numpy(), np.int32)
-
-
-def _flat(chunk: pa.FixedSizeListArray) -> np.ndarray:
-    values = chunk.flatten()
-    return np.asarray(values.to_numpy(zero_copy_only=values.null_count == 0))
+def _integers(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    return np.asarray(numbers_of(batch.column(name)), np.int32)
 
 
 def _stack(parts: list[np.ndarray], kind: type, width: int | None = None) -> np.ndarray:
@@ -319,6 +316,6 @@ def _stack(parts: list[np.ndarray], kind: type, width: int | None = None) -> np.
 
 def _inspect(uri: str, name: str, field: str) -> RowFile:
     try:
-        return RowFile(name, row_groups(inspect_file(join(uri, "rows", name))))
+        return RowFile(name, group_array(inspect_file(join(uri, "rows", name))))
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError(field, redact(uri), f"rows/{name}: {one_line(error)}", "extract the store again") from None

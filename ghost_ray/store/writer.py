@@ -1,13 +1,13 @@
-"""Writing a store: rows clustered by class, the head, the failures, and the manifest last."""
+"""Writing a store: rows as tables, files of them clustered by class, the head, the failures, and the manifest last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ghost_ray.files import join, kind_of, names_in, resolve
 from ghost_ray.files.digests import HashingFile, digest_of
@@ -22,7 +22,86 @@ from ghost_ray.store.layout import (
     HEAD,
     StoreManifest,
 )
-from ghost_ray.store.row_index import INDEX, RowFile, row_groups, write_index
+from ghost_ray.store.row_files import as_batches
+from ghost_ray.store.row_groups import INDEX, RowFile, group_array, write_index
+
+
+def row_schema(dimensions: int, classes: int | None = None) -> pa.Schema:
+    """Arrow schema of the rows; ``classes`` is passed where logits are stored because no linear head is known."""
+    fields = [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("pred", pa.int32(), nullable=False),
+        pa.field("group", pa.string()),  # of an unknown, the class or folder it came from
+        pa.field("embedding", _vector(dimensions), nullable=False),
+    ]
+    if classes is not None:
+        fields.append(pa.field("logits", _vector(classes), nullable=False))
+    return pa.schema(fields)
+
+
+def _vector(size: int) -> pa.DataType:
+    return pa.list_(pa.field("element", pa.float32(), nullable=False), size)
+
+
+def vector_column(values: np.ndarray) -> pa.FixedSizeListArray:
+    """A [n, D] float32 array as a column, without copying."""
+    if values.shape[1] == 0:
+        raise ValueError("rows without a number")  # Arrow divides by the length of a row, which ends the process
+    flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, type=_vector(values.shape[1]))
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """A column of numbers as [n], one array without copying; none may be missing. `to_numpy` would import pandas."""
+    kind = np.dtype(column.type.to_pandas_dtype())
+    if isinstance(column, pa.ChunkedArray):
+        return np.concatenate([np.empty(0, kind), *(numbers_of(chunk) for chunk in column.chunks)])
+    return np.frombuffer(column.buffers()[1] or b"", kind, len(column), column.offset * kind.itemsize)
+
+
+def vectors_of(column: pa.FixedSizeListArray) -> np.ndarray:
+    """A column of vectors as [n, D], without copying unless numbers are missing; these become NaN."""
+    values = column.flatten()
+    flat = values.to_numpy(zero_copy_only=False) if values.null_count else numbers_of(values)
+    return np.asarray(flat).reshape(-1, column.type.list_size)
+
+
+def to_table(
+    key: pa.Array,
+    label: np.ndarray,
+    pred: np.ndarray,
+    embedding: np.ndarray,
+    logits: np.ndarray | None = None,
+    group: pa.Array | None = None,
+) -> pa.Table:
+    """Arrays of equal length as a table of the store's schema."""
+    columns: list[Any] = [
+        key,
+        pa.array(np.asarray(label, np.int32)),
+        pa.array(np.asarray(pred, np.int32)),
+        pa.nulls(len(key), pa.string()) if group is None else group,
+        vector_column(embedding),
+    ]
+    if logits is not None:
+        columns.append(vector_column(logits))
+    schema = row_schema(embedding.shape[1], None if logits is None else logits.shape[1])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def hash_keys(keys: pa.Array, seed: int = 0) -> np.ndarray:
+    """A stable 64-bit hash of each key, [n] uint64; another seed gives another one."""
+    import pandas as pd  # as a whole: threads that import only parts of it at once would meet half of them
+
+    values = np.asarray(keys.to_numpy(zero_copy_only=False), dtype=object)
+    hashed: np.ndarray = pd.util.hash_array(values, hash_key=f"{seed % (1 << 64):016x}", categorize=False)
+    return hashed
+
+
+def row_keys(rows: np.ndarray, total: int) -> pa.Array:
+    """The numbers of rows among ``total`` as their keys, if they have no names."""
+    width = len(str(total))
+    return pa.array([f"{row:0{width}d}" for row in rows.tolist()], pa.string())
 
 
 class ClusteredWriter:
@@ -51,7 +130,7 @@ class ClusteredWriter:
         self._file_rows = _rows_in(file_bytes, 4 * sum(vectors))
         self._pending: list[pa.Table] = []
         self._file: HashingFile | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self.files: list[RowFile] = []
 
     def write(self, table: pa.Table) -> None:
@@ -84,16 +163,10 @@ class ClusteredWriter:
             filesystem, path = resolve(join(self._folder, empty.name))
             filesystem.create_dir(resolve(self._folder)[1], recursive=True)
             self._file = HashingFile(filesystem.open_output_stream(path))
-            self._writer = pq.ParquetWriter(
-                self._file,
-                self._schema,
-                compression="none",  # embeddings do not compress; plain pages read fastest
-                use_dictionary=False,
-                write_statistics=["label"],
-                data_page_size=GROUP_BYTES,
-            )
+            self._writer = pa.ipc.new_file(self._file, self._schema)
             self.files.append(empty)
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        for batch in as_batches(table):
+            self._writer.write_batch(batch)
         self.files[-1] = _with_group(self.files[-1], labels)
         if self.files[-1].rows >= self._file_rows:
             self._finish_file()
@@ -149,12 +222,12 @@ def _rows_in(size: int, row_bytes: int) -> int:
 
 
 def _empty_file(prefix: str, number: int) -> RowFile:
-    return RowFile(f"{prefix}-{number:04d}.parquet")
+    return RowFile(f"{prefix}-{number:04d}.arrow")
 
 
 def _with_group(file: RowFile, labels: np.ndarray) -> RowFile:
     group = (len(labels), int(labels[0]), int(labels[-1]))
-    return RowFile(file.name, row_groups([*file.groups.tolist(), group]))
+    return RowFile(file.name, group_array([*file.groups.tolist(), group]))
 
 
 def write_head(folder: str, head: Head) -> None:
@@ -168,6 +241,8 @@ def write_head(folder: str, head: Head) -> None:
 
 def write_failures(folder: str, failures: pa.Table) -> None:
     """Write failures.parquet: key, stage, error of every input that could not be embedded."""
+    import pyarrow.parquet as pq  # which no reader of a store needs
+
     filesystem, path = resolve(join(folder, FAILURES))
     pq.write_table(failures.cast(FAILURES_SCHEMA), path, filesystem=filesystem)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -100,6 +101,18 @@ def test_own_networks(factories: str, factory: str) -> None:
         assert backbone.input_size == (3, 40, 40)
     else:
         assert backbone.preprocessing["std"] == [0.25] * 3
+
+
+def test_a_network_with_a_transform_of_its_own_needs_no_timm(factories: str, tmp_path: Path) -> None:
+    """Importing timm takes longer than embedding an image."""
+    load_backbone(f"{factories}:own_transform")
+    weights = saved(sys.modules[factories].own_transform(), tmp_path / "w.safetensors")
+    code = (
+        f"import sys; from ghost_ray.backbone import load_backbone\n"
+        f"load_backbone('{factories}:own_transform', {weights!r}); assert 'timm' not in sys.modules"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_own_network_with_weights(factories: str, tmp_path: Path) -> None:

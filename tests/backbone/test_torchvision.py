@@ -16,7 +16,7 @@ from torchvision import models
 
 from ghost_ray.backbone import PRESETS, load_backbone, published_accuracy
 from ghost_ray.backbone.build import build
-from ghost_ray.jobs.extract.pixels import ResizeAndCrop, split_transform
+from ghost_ray.jobs.extract.decode import ResizeAndCrop, split_transform
 
 PHOTOGRAPHS = [Image.fromarray(picture) for picture in load_sample_images().images]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.fault_table import Fault
 from support.job_processes import Job, run, wait_until
 from support.refits import write_checkpoint, write_pictures
 
+from ghost_ray.cluster.nodes import reported_demand
 from ghost_ray.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -20,7 +22,8 @@ IMAGES = 120
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Scaling]:
-    with scaling_cluster() as running:
+    with pytest.MonkeyPatch.context() as patch, scaling_cluster() as running:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # a Ray that this process has started sets another for its children
         yield running
 
 
@@ -39,19 +42,28 @@ def extraction(cluster: Scaling, place: Path, *words: str) -> list[str]:
     return ["extract", *where, *network, "--batch-size", "8", *words]
 
 
-def test_what_no_node_type_could_hold_is_refused_without_waiting(cluster: Scaling, place: Path) -> None:
-    for words, option in ((("--gpus-per-actor", "4"), "--gpus-per-actor '4'"), (("--actors", "3"), "--actors '3'")):
-        ended = run(*extraction(cluster, place, *words))
-        assert ended.code == 2
-        assert f"{option}: does not fit" in ended.errors
-        assert "waiting" not in ended.errors
+def test_a_cluster_without_a_gpu_is_never_taken_for_one_of_cpus(cluster: Scaling, place: Path) -> None:
+    ended = run(*extraction(cluster, place))
+    assert ended.code == 2
+    assert "the cluster has no GPU now" in ended.errors
+    assert "--gpus-per-actor 1 waits for nodes with GPUs, --gpus-per-actor 0 uses CPUs" in ended.errors
+
+
+@pytest.mark.fault("extract", "more GPUs are asked for than the cluster can have")
+def test_what_never_comes_is_waited_for_as_long_as_asked(cluster: Scaling, place: Path, fault: Fault) -> None:
+    ended = run(*extraction(cluster, place, "--gpus-per-actor", "4", "--wait-for-nodes", "5s"))
+    assert ended.code == 1
+    assert "waiting for an actor with 4 GPUs; the cluster has 0 GPUs" in ended.errors
+    assert "waited 5 s for an actor with 4 GPUs without success" in ended.errors.splitlines()[-1]
+    fault.ended("the job waits for `--wait-for-nodes`, then exit 1 in one line with the demand that Ray reports")
 
 
 @pytest.mark.fault("extract", "a cluster without a worker; two GPU nodes come a minute after they are asked for")
 def test_jobs_wait_for_nodes_and_use_all_of_them(cluster: Scaling, place: Path, fault: Fault) -> None:
-    ended = run(*extraction(cluster, place))
+    ended = run(*extraction(cluster, place, "--gpus-per-actor", "1", "--actors", "2"))
     assert ended.result()["rows"] == IMAGES, ended.errors
-    assert "waiting for nodes to join" in ended.errors
+    assert "waiting for 2 actors with 1 GPU each; the cluster has 0 GPUs" in ended.errors
+    assert re.search(r"0 of 2 could start in 60 s; Ray reports .*GPU", ended.errors)
     assert len(list(cluster.notes.iterdir())) == 2
     store = str(place / "store")
     assert Store.open(store).rows == IMAGES
@@ -65,16 +77,14 @@ def test_jobs_wait_for_nodes_and_use_all_of_them(cluster: Scaling, place: Path, 
 def test_a_killed_job_asks_for_nothing_any_more(place: Path, tmp_path: Path, fault: Fault) -> None:
     import ray
 
-    def asked() -> set[str]:
-        return {group["state"] for group in ray.util.placement_group_table().values()}
-
     with several_raylets(1) as raylets:
-        running = Job(*extraction(Scaling(raylets.address, tmp_path), place, "--gpus-per-actor", "1", "--overwrite"))
+        words = extraction(Scaling(raylets.address, tmp_path), place, "--gpus-per-actor", "1", "--overwrite")
+        running = Job(*words)
         ray.init(address=raylets.address, log_to_driver=False)
         try:
-            running.until(lambda: "PENDING" in asked())
+            running.until(lambda: "'GPU': 1.0" in reported_demand(), every=1)
             running.kill()
-            wait_until(lambda: asked() <= {"REMOVED"})
+            wait_until(lambda: "no resource demands" in reported_demand(), every=1)
         finally:
             ray.shutdown()
     fault.ended("what it asked the autoscaler for is withdrawn")

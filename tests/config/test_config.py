@@ -25,6 +25,16 @@ def test_settings_are_frozen() -> None:
         config.alpha = 0.5  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(("written", "seconds"), [("30m", 1800.0), ("2h", 7200.0), (90, 90.0), ("0", 0.0)])
+def test_how_long_to_wait_for_nodes(tmp_path: Path, written: str | int, seconds: float) -> None:
+    assert build(AuditConfig, {"store": "S", "out": "O"}).wait_for_nodes == 1800.0
+    file = tmp_path / "audit.yaml"
+    file.write_text(f"store: S\nout: O\nwait-for-nodes: {written}\n")
+    from_file = build(AuditConfig, {}, str(file))
+    assert from_file == build(AuditConfig, {"store": "S", "out": "O", "wait_for_nodes": str(written)})
+    assert from_file.wait_for_nodes == seconds
+
+
 def test_unknown_key_names_the_nearest(tmp_path: Path) -> None:
     file = tmp_path / "audit.yaml"
     file.write_text("store: S\nout: O\nalhpa: 0.01\n")
@@ -52,6 +62,7 @@ def test_files_that_are_no_settings(tmp_path: Path, text: str) -> None:
         (EvaluateConfig, {"fit": "a", "known": "b", "out": "c", "unknown": ["x=1", "x=2"]}, "unknown", "twice"),
         (EvaluateConfig, {"fit": "a", "known": "b", "out": "c", "unknown": ["../x=1"]}, "unknown", "plain name"),
         (ExtractConfig, {"data": "a", "model": "m", "out": "c", "actors": "4:2"}, "actors", "MIN:MAX"),
+        (AuditConfig, {"store": "S", "out": "O", "wait_for_nodes": "-1"}, "wait_for_nodes", "is not a time such as"),
         (ScoreConfig, {"gaussians": "m", "out": "c"}, "options", "`store` and `data`"),
     ],
 )

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 from scipy.special import logsumexp, softmax
@@ -23,6 +22,7 @@ from scipy.stats import shapiro
 from sklearn.metrics import auc, roc_auc_score, roc_curve
 from statsmodels.stats.multitest import multipletests
 from support.mistakes import ON_IMPORT, Arrays
+from support.stores import read_row_files
 
 from ghost_ray import report
 from ghost_ray.cluster import threads
@@ -50,7 +50,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def arrays(store: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Embeddings, labels and logits of a store, read without any of ghost_ray's code."""
-    rows = pq.read_table(store / "rows")
+    rows = read_row_files(store / "rows")
     embedding = np.array(rows["embedding"].to_pylist())
     head = load_file(store / "head.safetensors")
     return embedding, rows["label"].to_numpy(), embedding @ head["weight"].T.astype(float) + head["bias"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.stores import Toy, forget_digests, write_store
+from support.stores import Toy, forget_digests, read_row_file, write_row_file, write_store
 
 from ghost_ray.cluster import ray_session
 from ghost_ray.config import FitConfig, RayJobConfig
@@ -130,7 +129,7 @@ def test_a_nan_is_named_also_in_a_misclassified_row(tmp_path: Path, rng: np.rand
     embedding[33, 1] = np.nan
     pred[33] = 1 if correct else 2
     store = write_store(tmp_path / "s", embedding, label, toy, pred=pred, group_rows=20)
-    with pytest.raises(InputError, match=r"rows/part-0000.parquet: row 33 holds a NaN") as refused:
+    with pytest.raises(InputError, match=r"rows/part-0000.arrow: row 33 holds a NaN") as refused:
         fit.run(FitConfig(store=store.uri, out=str(tmp_path / "m")))
     assert refused.value.exit_code == 2
     assert not (tmp_path / "m").exists()
@@ -168,7 +167,7 @@ def many_shards(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.Mo
     embedding, label = toy.known(rng, 3000)
     order = rng.permutation(3000)
     monkeypatch.setattr(fit, "_SHARD_PER_ACCUMULATOR", 0)
-    monkeypatch.setattr(Store.pieces, "__defaults__", (1,))
+    monkeypatch.setattr(Store.row_groups, "__defaults__", (1,))
     return [
         write_store(tmp_path / "clustered", embedding, label, toy, group_rows=20),
         write_store(tmp_path / "unordered", embedding[order], label[order], toy, group_rows=20, layout="unordered"),
@@ -230,14 +229,14 @@ def test_another_dimension_in_one_file_ends_in_exit_2_naming_it(
     store = write_store(tmp_path / "s", *toy.known(rng, 100), toy, group_rows=10)
     forget_digests(store.uri)
     path = tmp_path / "s" / "rows" / store.files[1].name
-    table = pq.read_table(path)
+    table = read_row_file(path)
     wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(5 * len(table), np.float32)), 5)
-    pq.write_table(table.set_column(3, "embedding", wide), path, row_group_size=10)
+    write_row_file(path, table.set_column(4, "embedding", wide), 10)
     with pytest.raises(SystemExit) as stop:
         main(["fit", store.uri, "--out", str(tmp_path / "m")])
     assert stop.value.code == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert f"rows/{path.name}: row" in said
+    assert f"rows/{path.name}: column embedding" in said
     assert "float32 lists of 4" in said
 
 

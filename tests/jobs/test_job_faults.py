@@ -49,7 +49,7 @@ def raylets() -> Iterator[Raylets]:
 
 def content(folder: Path | str) -> dict[str, str]:
     """Digests of a result; the manifest and the summary hold times."""
-    names = [name for name in names_in(str(folder)) if name.endswith((".safetensors", ".parquet"))]
+    names = [name for name in names_in(str(folder)) if name.endswith((".safetensors", ".parquet", ".arrow"))]
     assert names
     return {name: hashlib.sha256(read_bytes(f"{folder}/{name}")).hexdigest() for name in names}
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from support.object_stores import object_store_in_environment
-from support.stores import Toy, forget_digests, write_store, write_toy_model
+from support.stores import Toy, forget_digests, read_row_files, write_store, write_toy_model
 
 from ghost_ray.config import DeviceConfig, ScoreConfig, build
 from ghost_ray.errors import Damaged, InputError
@@ -46,7 +46,7 @@ def plain_gamma(place: Path, toy: Toy, store: str) -> tuple[np.ndarray, np.ndarr
     """γ and labels of a store's rows, written out in numpy float64."""
     from safetensors.numpy import load_file
 
-    table = pq.ParquetDataset(place / store / "rows").read()
+    table = read_row_files(place / store / "rows")
     embedding = np.stack(table["embedding"].to_numpy()).astype(np.float64)
     pred, label = table["pred"].to_numpy(), table["label"].to_numpy()
     gaussians = load_file(place / "model" / "gaussians.safetensors")
@@ -70,7 +70,7 @@ def test_scores_are_gamma_in_the_stores_order(place: Path, toy: Toy) -> None:
     negative = int((expected < 0).sum())
     assert result["negative_top_logits"] == negative > 0
     assert f"the top logit is negative in {negative} of 300 rows" in result["notes"][0]
-    keys = pq.ParquetDataset(place / "test" / "rows").read()["key"]
+    keys = read_row_files(place / "test" / "rows")["key"]
     assert table["key"].to_pylist() == keys.to_pylist()
 
 
@@ -224,7 +224,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.pictures import write_folder
 
     from ghost_ray.config import ExtractConfig, FitConfig
-    from ghost_ray.jobs.extract import run as extract
+    from ghost_ray.jobs.extract import extract
     from ghost_ray.jobs.fit import run as fit
 
     place = tmp_path_factory.mktemp("pictured")
@@ -271,7 +271,7 @@ def test_images_of_another_network_are_refused_before_any_is_embedded(
     def never(*_: object) -> None:
         raise AssertionError("images were embedded")
 
-    monkeypatch.setattr("ghost_ray.jobs.extract.extract_job.extract", never)
+    monkeypatch.setattr("ghost_ray.jobs.extract.run.extract", never)
     options = {"data": str(pictured / "images"), "store": None, "network": "support.networks:other"}
     with pytest.raises(InputError, match=r"support.networks:other \(.*support.networks:small \("):
         run(config(pictured, threshold=0.1, out=str(tmp_path / "s.parquet"), **options))
@@ -287,13 +287,14 @@ def test_images_are_embedded_with_the_device_options_of_extract(
         seen.append(settings)
         raise InputError("data", "", "seen")
 
-    monkeypatch.setattr("ghost_ray.jobs.extract.extract_plan.make_plan", note)
+    monkeypatch.setattr("ghost_ray.jobs.extract.plan.make_plan", note)
     device = {"batch_size": 7, "actors": "2:5", "gpus_per_actor": 0.5, "precision": "bf16", "compile": True}
     device |= {"weights": "s3://bucket/w.safetensors", "tf32": True}
     images = {"data": "images", "store": None, "network": "support.networks:small"}
     with pytest.raises(InputError, match="seen"):
-        run(config(pictured, threshold=0.1, out=str(tmp_path / "s"), **images, **device))
+        run(config(pictured, threshold=0.1, out=str(tmp_path / "s"), wait_for_nodes="2h", **images, **device))
     assert seen[0].model_dump(include=set(device)) == device
+    assert seen[0].wait_for_nodes == 7200.0
     assert set(device) == set(DeviceConfig.model_fields)
 
 
@@ -310,7 +311,7 @@ def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_p
     from ghost_ray import OpenSetClassifier
     from ghost_ray.backbone import load_backbone
     from ghost_ray.config import ExtractConfig, FitConfig
-    from ghost_ray.jobs.extract import run as extract
+    from ghost_ray.jobs.extract import extract
     from ghost_ray.jobs.fit import run as fit
 
     (tmp_path / "classes.txt").write_text("ant 3\nbee 1\ncat -1\ndog -1\n")

@@ -74,13 +74,3 @@ def test_a_forbidden_import_breaks_it(copy: Path, module: str, line: str) -> Non
 
 def test_few_modules_at_the_top() -> None:
     assert len(list((ROOT / "ghost_ray").glob("*.py"))) <= 10
-
-
-def test_no_name_stands_for_two_modules() -> None:
-    """Only a name that means the same everywhere may occur twice."""
-    same_everywhere = {"catalogue"}  # the entries that a room registers by name
-    names: dict[str, list[str]] = {}
-    for file in (ROOT / "ghost_ray").rglob("*.py"):
-        if not file.stem.startswith("__"):
-            names.setdefault(file.stem, []).append(str(file.relative_to(ROOT)))
-    assert {name: files for name, files in names.items() if len(files) > 1}.keys() <= same_everywhere

@@ -19,7 +19,7 @@ from support.pictures import write_folder
 from ghost_ray import published
 from ghost_ray.backbone import PRESETS
 from ghost_ray.cli import _make_group
-from ghost_ray.config import safe_yaml
+from ghost_ray.config import parse_yaml
 from ghost_ray.config.refit_settings import DataSection, LabelledSection
 from ghost_ray.sources import map_labels, open_source, select
 
@@ -62,8 +62,8 @@ def test_the_validation_set_is_labelled_by_the_development_kit(tmp_path: Path) -
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("3\n1\n2\n2\n")
     assert "4 images" in run_snippet(SNIPPETS[0], tmp_path)
     source = open_source(str(tmp_path / "imagenet_val.txt"), root=str(tmp_path))
-    labels = map_labels(source, 1000).apply(source.seen.items["label"])
-    found = dict(zip(source.seen.items["key"].to_pylist(), labels.tolist(), strict=True))
+    labels = map_labels(source, 1000).apply(source.preview.items["label"])
+    found = dict(zip(source.preview.items["key"].to_pylist(), labels.tolist(), strict=True))
     assert found == {f"ILSVRC2012_val_{n:08d}.JPEG": k for n, k in ((1, 1), (2, 278), (3, 0), (4, 0))}
 
 
@@ -77,14 +77,14 @@ def test_the_splits_of_imagenet_21k_become_lists_to_sample_from(tmp_path: Path) 
     assert "easy 5 images, 0 classes are missing" in said
     assert "hard 10 images, 1 classes are missing elk" in said
     source = open_source(str(tmp_path / "ssb_hard.txt"), root=str(root))
-    chosen = select(source.seen.items, per_class=2)["key"].to_pylist()
+    chosen = select(source.preview.items, per_class=2)["key"].to_pylist()
     assert sorted(key.split(os.sep)[0] for key in chosen) == ["bee", "bee", "cat", "cat"]
     assert all((root / key).exists() for key in chosen)
 
 
 def test_the_sections_are_valid_and_name_the_papers_sets() -> None:
     text = PAGE.split("<!-- sections -->")[1].split("```yaml\n")[1].split("```")[0]
-    sections = safe_yaml.load(text)
+    sections = parse_yaml(text)
     for name in ("fit", "known"):
         LabelledSection.model_validate(sections[name])
     for settings in sections["unknown"].values():

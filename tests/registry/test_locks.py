@@ -17,7 +17,7 @@ from support.object_stores import object_store_in_environment
 from ghost_ray import registry
 from ghost_ray.errors import JobFailed
 from ghost_ray.files import claims, join
-from ghost_ray.files.conditional import look
+from ghost_ray.files.compare_and_swap import read_snapshot
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_a_living_holder_renews_its_lease(bucket: str, monkeypatch: pytest.Monke
     root = join(bucket, "renewal")
     monkeypatch.setattr(claims, "RENEW_SECONDS", 0.05)
     with registry.hold(root, "refit") as lock:
-        first = look(join(root, ".locks", "refit.json"))
+        first = read_snapshot(join(root, ".locks", "refit.json"))
         assert first is not None
-        wait_until(lambda: look(join(root, ".locks", "refit.json")) != first)
+        wait_until(lambda: read_snapshot(join(root, ".locks", "refit.json")) != first)
         lock.check()
         with pytest.raises(registry.Busy), registry.hold(root, "refit"):
             pass

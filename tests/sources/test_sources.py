@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +32,8 @@ from support.raw_sources import (
 )
 
 from ghost_ray.files import resolve
-from ghost_ray.sources import open_source
-from ghost_ray.sources.source import make_items, safe_key
+from ghost_ray.sources import make_items, open_source
+from ghost_ray.sources.source import safe_key
 
 
 def test_every_kind_gives_the_same_labelled_images(tmp_path: Path) -> None:
@@ -39,9 +41,9 @@ def test_every_kind_gives_the_same_labelled_images(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "folder", images)
     for kind in ("tars", "tables"):
         (tmp_path / kind).mkdir()
-    for shard, part in enumerate((images[:4], images[4:])):
-        write_tar(tmp_path / "tars" / f"{shard:03d}.tar", tar_members(part))
-        write_parquet(tmp_path / "tables" / f"{shard:03d}.parquet", part)
+    for shard, some in enumerate((images[:4], images[4:])):
+        write_tar(tmp_path / "tars" / f"{shard:03d}.tar", tar_members(some))
+        write_parquet(tmp_path / "tables" / f"{shard:03d}.parquet", some)
     image_list, root = write_list(tmp_path / "val.txt", folder, images)
 
     sources = {
@@ -54,17 +56,17 @@ def test_every_kind_gives_the_same_labelled_images(tmp_path: Path) -> None:
     assert len(expected) == 11
     for kind, source in sources.items():
         assert source.kind == kind
-        assert source.seen.items.num_rows == 11
-        assert not source.seen.failures
+        assert source.preview.items.num_rows == 11
+        assert not source.preview.failures
         assert labelled_bytes(source) == expected, kind
 
 
 def test_a_single_shard_is_a_source(tmp_path: Path) -> None:
     images = images_of(4)
     tar = open_source(write_tar(tmp_path / "a.tar", tar_members(images)))
-    assert tar.seen.items["key"].to_pylist() == [f"a.tar/{name}" for _, name, _ in images]
+    assert tar.preview.items["key"].to_pylist() == [f"a.tar/{name}" for _, name, _ in images]
     table = open_source(write_parquet(tmp_path / "a.parquet", images))
-    assert table.seen.items["key"].to_pylist() == [f"a.parquet/{row:08d}" for row in range(4)]
+    assert table.preview.items["key"].to_pylist() == [f"a.parquet/{row:08d}" for row in range(4)]
 
 
 def test_fingerprint_names_the_data_not_the_place(tmp_path: Path) -> None:
@@ -81,6 +83,12 @@ def test_sources_travel_to_other_processes(tmp_path: Path) -> None:
     assert content(pickle.loads(pickle.dumps(source))) == content(source)
 
 
+def test_whoever_reads_images_imports_no_network() -> None:
+    code = "import sys, ghost_ray.sources; print(sorted({'ray', 'timm', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_reading_a_few_items_of_many_shards(tmp_path: Path) -> None:
     images = images_of(20)
     for kind, write in (("tar", lambda p, i: write_tar(p, tar_members(i))), ("parquet", write_parquet)):
@@ -88,7 +96,7 @@ def test_reading_a_few_items_of_many_shards(tmp_path: Path) -> None:
         for shard in range(2):
             write(tmp_path / kind / f"{shard}.{kind}", images[shard * 10 : shard * 10 + 10])
         source = open_source(str(tmp_path / kind))
-        chosen = source.seen.items.take([1, 4, 5, 9, 12, 19])
+        chosen = source.preview.items.take([1, 4, 5, 9, 12, 19])
         assert [image.data for image in source.reader.read(chosen)] == [
             images[place][2] for place in (1, 4, 5, 9, 12, 19)
         ]
@@ -106,7 +114,7 @@ def test_refusals_of_what_is_no_source(tmp_path: Path) -> None:
     write_folder(tmp_path / "mixed", images_of(1))
     write_tar(tmp_path / "mixed" / "a.tar", tar_members(images_of(1)))
     assert "more than one format: folder, webdataset" in refusal(tmp_path / "mixed")
-    assert open_source(str(tmp_path / "mixed"), format="webdataset").seen.items.num_rows == 1
+    assert open_source(str(tmp_path / "mixed"), format="webdataset").preview.items.num_rows == 1
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     assert "has no image column" in refusal(tmp_path / "other.parquet")
     assert "root " in refusal(tmp_path / "mixed", format="folder", root="/")
@@ -144,9 +152,9 @@ def test_every_kind_on_an_object_store(tmp_path: Path, store: ObjectStore, perio
     (tmp_path / "tars").mkdir()
     (tmp_path / "tables").mkdir()
     for shard in range(2):
-        part = images[shard * 20 : shard * 20 + 20]
-        write_tar(tmp_path / "tars" / f"{shard}.tar", tar_members(part))
-        write_parquet(tmp_path / "tables" / f"{shard}.parquet", part)
+        some = images[shard * 20 : shard * 20 + 20]
+        write_tar(tmp_path / "tars" / f"{shard}.tar", tar_members(some))
+        write_parquet(tmp_path / "tables" / f"{shard}.parquet", some)
     write_list(tmp_path / "val.txt", folder, images)
 
     bucket = f"bucket{period}"
@@ -161,8 +169,8 @@ def test_every_kind_on_an_object_store(tmp_path: Path, store: ObjectStore, perio
         local_root = folder if name == "val.txt" else None
         found = open_source(store.uri(f"{bucket}/{name}"), root=root)
         local = open_source(str(tmp_path / name), root=local_root)
-        assert not found.seen.failures
-        assert found.seen.items.equals(local.seen.items)
+        assert not found.preview.failures
+        assert found.preview.items.equals(local.preview.items)
         assert found.fingerprint == local.fingerprint
         assert content(found) == content(local)
         assert "password" not in found.uri

@@ -9,15 +9,15 @@ import pytest
 from support.raw_sources import PLACES, WNIDS
 
 from ghost_ray.errors import InputError
-from ghost_ray.sources import Seen, Source, load_classes, map_labels
+from ghost_ray.sources import Preview, Source, load_classes, map_labels
 from ghost_ray.sources.source import make_items
 
 
 def source_with(labels: list[str | None], kind: str = "folder", class_names: list[str] | None = None) -> Source:
     keys = [f"{i}.png" for i in range(len(labels))]
     names = class_names or (sorted({x for x in labels if x}) if kind == "folder" else None)
-    seen = Seen(make_items(keys, keys, labels), [], None, True, len(keys), 0, "")
-    return Source("data", kind, [], None, seen, "", names)  # type: ignore[arg-type]
+    preview = Preview(make_items(keys, keys, labels), [], None, True, len(keys), 0, "")
+    return Source("data", kind, [], None, preview, "", names)  # type: ignore[arg-type]
 
 
 def test_wnids_go_to_their_place_in_timms_table() -> None:

@@ -19,5 +19,5 @@ def test_a_list_line_may_not_leave_its_root(tmp_path: Path, line: str) -> None:
 def test_list_lines(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("./b c.png 3\r\n\n a.png\t-1\nd e.jpg\n")
     source = open_source(str(tmp_path / "list.txt"))
-    rows = dict(zip(source.seen.items["key"].to_pylist(), source.seen.items["label"].to_pylist(), strict=True))
+    rows = dict(zip(source.preview.items["key"].to_pylist(), source.preview.items["label"].to_pylist(), strict=True))
     assert rows == {"a.png": "-1", "b c.png": "3", "d e.jpg": None}

@@ -21,7 +21,7 @@ def test_a_broken_row_group_costs_no_other(tmp_path: Path) -> None:
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     data[start : start + 40] = b"\xff" * 40
     path.write_bytes(data)
-    found = list(source.reader.read(source.seen.items))
+    found = list(source.reader.read(source.preview.items))
     assert [image.error is None for image in found] == [True] * 3 + [False] * 3 + [True] * 3
     assert len({image.key for image in found}) == 9
 
@@ -30,7 +30,7 @@ def test_parquet_rows_without_bytes(tmp_path: Path) -> None:
     rows = [{"bytes": b"x", "path": None}, {"bytes": None, "path": "far/away.jpg"}, None]
     pq.write_table(pa.table({"img": rows, "label": [0, 1, 2]}), tmp_path / "a.parquet")
     source = open_source(str(tmp_path))
-    assert [image.error for image in source.reader.read(source.seen.items)] == [None] + [
+    assert [image.error for image in source.reader.read(source.preview.items)] == [None] + [
         "the row holds no image bytes"
     ] * 2
 
@@ -39,8 +39,8 @@ def test_a_rotten_shard_is_a_failure_of_its_own(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", images_of(3))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 this is not one")
     source = open_source(str(tmp_path))
-    assert source.seen.items.num_rows == 3
-    assert [(failure.key, failure.stage) for failure in source.seen.failures] == [("b.parquet", "read")]
+    assert source.preview.items.num_rows == 3
+    assert [(failure.key, failure.stage) for failure in source.preview.failures] == [("b.parquet", "read")]
 
 
 def test_class_names_from_hugging_face_metadata(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import Toy, all_labels, forget_digests, write_store
+from support.stores import Toy, all_labels, forget_digests, read_row_file, write_row_file, write_store
 
 from ghost_ray.errors import InputError
-from ghost_ray.store import ClusteredWriter, Store, group_ends, inspect_file, row_schema, to_table
+from ghost_ray.store import ClusteredWriter, Store, group_ends, inspect_file, row_schema, to_table, write_rows
 
 
 @pytest.fixture
@@ -33,14 +33,12 @@ def replace_rows(store: Store, file: str, change: Callable[[pa.Table], pa.Table]
     """Change a row file behind the manifest's back, keeping its row groups."""
     forget_digests(store.uri)
     path = Path(store.uri) / "rows" / file
-    with pq.ParquetFile(path) as old:
-        tables = [old.read_row_group(i) for i in range(old.num_row_groups)]
-    whole = change(pa.concat_tables(tables))
-    start = 0
-    with pq.ParquetWriter(path, whole.schema) as writer:
-        for table in tables:
-            writer.write_table(whole.slice(start, table.num_rows))
-            start += table.num_rows
+    old = read_row_file(path)
+    whole = change(old)
+    starts = np.cumsum([0, *(len(chunk) for chunk in old["key"].chunks)]).tolist()
+    batches = [whole.slice(start, stop - start).combine_chunks().to_batches()[0] for start, stop in pairwise(starts)]
+    with pa.OSFile(str(path), "wb") as file:
+        write_rows(file, batches, whole.schema)
 
 
 def set_value(table: pa.Table, column: str, row: int, value: object) -> pa.Table:
@@ -54,7 +52,7 @@ def set_value(table: pa.Table, column: str, row: int, value: object) -> pa.Table
 def test_reads_back_what_was_written(tmp_path: Path, toy: Toy, rng: np.random.Generator, stored_logits: bool) -> None:
     embedding, label = toy.known(rng, 97)
     store = write_store(tmp_path / "s", embedding, label, toy, group_rows=10, stored_logits=stored_logits)
-    parts = [store.read_keyed(piece) for piece in store.pieces(10 * 4 * toy.dimensions)]
+    parts = [store.read_keyed(groups) for groups in store.row_groups(10 * 4 * toy.dimensions)]
     rows = [part for part, _ in parts]
     order = [int(key.removeprefix("row-")) for _, keys in parts for key in keys.to_pylist()]
     assert sorted(order) == list(range(97))
@@ -64,28 +62,28 @@ def test_reads_back_what_was_written(tmp_path: Path, toy: Toy, rng: np.random.Ge
     if stored_logits:
         assert np.array_equal(np.concatenate([part.logits for part in rows]), toy.logits(embedding)[order])
         assert store.head() is None
-        assert not any(part.has_logits for part in store.batches(store.pieces()[0], logits=False))
+        assert not any(part.has_logits for part in store.batches(store.row_groups()[0], logits=False))
     else:
         assert np.array_equal(store.head().weight, toy.weight)
         assert np.array_equal(store.head().bias, toy.bias)
 
 
 def test_batches_are_the_piece_in_order(store: Store) -> None:
-    for piece in store.pieces():
-        whole = store.read(piece)
-        parts = list(store.batches(piece))
+    for groups in store.row_groups():
+        whole = store.read(groups)
+        parts = list(store.batches(groups))
         assert [part.start for part in parts] == np.cumsum([0, *map(len, parts[:-1])]).tolist()
         assert np.array_equal(np.concatenate([part.embedding for part in parts]), whole.embedding)
-        assert len(whole) == piece.rows
+        assert len(whole) == groups.rows
 
 
 def test_a_huge_row_group_is_read_in_parts(tmp_path: Path, rng: np.random.Generator) -> None:
     toy = Toy.make(rng, classes=2, dimensions=1024)
     embedding = rng.normal(size=(9000, 1024)).astype(np.float32)
     store = write_store(tmp_path / "s", embedding, np.sort(rng.integers(0, 2, 9000)), toy, group_rows=9000)
-    piece = store.pieces()[0]
-    assert list(piece.groups) == [0]
-    parts = list(store.batches(piece))
+    groups = store.row_groups()[0]
+    assert list(groups.numbers) == [0]
+    parts = list(store.batches(groups))
     assert len(parts) > 1
     assert max(part.embedding.nbytes for part in parts) <= 8 << 20
     assert np.array_equal(np.concatenate([part.embedding for part in parts]), embedding)
@@ -101,7 +99,7 @@ def test_row_groups_hold_whole_classes_and_ranges_share_none(store: Store) -> No
         assert (group.first_label, group.last_label) == (inside[0], inside[-1])
         start += group.rows
     ranges = store.class_ranges(target_bytes=1)
-    seen = [sorted({int(k) for piece in pieces for k in store.read(piece).label}) for pieces in ranges]
+    seen = [sorted({int(k) for groups in parts for k in store.read(groups).label}) for parts in ranges]
     assert len(ranges) > 3
     assert sorted(k for part in seen for k in part) == sorted(set(label.tolist()))
     assert [group.rows for group in inspect_file(f"{store.uri}/rows/{store.files[0].name}")] == [
@@ -113,10 +111,10 @@ def test_a_big_class_spans_groups_and_files_but_one_range(tmp_path: Path, rng: n
     toy = Toy.make(rng, classes=3, dimensions=4)
     label = np.repeat([0, 1, 2], [5, 200, 5])
     store = write_store(tmp_path / "s", rng.normal(size=(210, 4)).astype(np.float32), label, toy, group_rows=10)
-    holding = [p for pieces in store.class_ranges(1) for p in pieces if p.first_label <= 1 <= p.last_label]
-    assert len({piece.file for piece in holding}) > 1
-    assert len([pieces for pieces in store.class_ranges(1) if any(p in holding for p in pieces)]) == 1
-    assert sum(piece.rows for piece in store.class_pieces(1)) >= 200
+    holding = [p for parts in store.class_ranges(1) for p in parts if p.first_label <= 1 <= p.last_label]
+    assert len({groups.file for groups in holding}) > 1
+    assert len([parts for parts in store.class_ranges(1) if any(p in holding for p in parts)]) == 1
+    assert sum(groups.rows for groups in store.class_row_groups(1)) >= 200
 
 
 @settings(deadline=None)
@@ -168,7 +166,7 @@ BROKEN = {
     "label of another class": (lambda t: set_value(t, "label", 3, 5), "row 3 has label 5, the manifest says"),
     "wrong prediction": (lambda t: set_value(t, "pred", 7, -1), "row 7 has pred -1, allowed: 0…5"),
     "no embedding": (lambda t: _with_null(t, 12), "row 12 has no embedding"),
-    "another D": (lambda t: _with_dimensions(t, 5), "row 0 on: column embedding is fixed_size_list"),
+    "another D": (lambda t: _with_dimensions(t, 5), "column embedding is fixed_size_list"),
     "no column": (lambda t: t.drop_columns(["pred"]), "has no column pred"),
     "text labels": (lambda t: _as_text(t), "column label is string"),
 }
@@ -177,12 +175,12 @@ BROKEN = {
 def _with_null(table: pa.Table, row: int) -> pa.Table:
     values = table.column("embedding").to_pylist()
     values[row] = None
-    return table.set_column(3, "embedding", pa.array(values, pa.list_(pa.float32(), 4)))
+    return table.set_column(4, "embedding", pa.array(values, pa.list_(pa.float32(), 4)))
 
 
 def _with_dimensions(table: pa.Table, size: int) -> pa.Table:
     flat = pa.array(np.zeros(size * table.num_rows, np.float32))
-    return table.set_column(3, "embedding", pa.FixedSizeListArray.from_arrays(flat, size))
+    return table.set_column(4, "embedding", pa.FixedSizeListArray.from_arrays(flat, size))
 
 
 def _as_text(table: pa.Table) -> pa.Table:
@@ -195,8 +193,8 @@ def test_a_broken_file_is_named_with_its_row(store: Store, name: str) -> None:
     file = store.files[0].name
     replace_rows(store, file, change)
     with pytest.raises(InputError) as refused:
-        for piece in Store.open(store.uri).pieces():
-            store.read(piece)
+        for groups in Store.open(store.uri).row_groups():
+            store.read(groups)
     assert f"rows/{file}: {problem}" in str(refused.value)
 
 
@@ -205,7 +203,7 @@ def test_the_row_is_counted_from_the_start_of_the_file(store: Store) -> None:
     row = file.groups[0].rows + 2
     replace_rows(store, file.name, lambda t: set_value(t, "pred", row, 99))
     with pytest.raises(InputError, match=f"rows/{file.name}: row {row} has pred 99"):
-        [store.read(piece) for piece in store.pieces(1)]
+        [store.read(groups) for groups in store.row_groups(1)]
 
 
 def test_a_nan_is_named(store: Store) -> None:
@@ -213,19 +211,19 @@ def test_a_nan_is_named(store: Store) -> None:
     row = file.groups[0].rows + 1
     replace_rows(store, file.name, lambda t: set_value(t, "embedding", row, [0.0, np.nan, 0.0, 0.0]))
     with pytest.raises(InputError, match=f"rows/{file.name}: row {row} holds a NaN"):
-        for piece in store.pieces():
-            for rows in store.batches(piece):
-                store.refuse_non_finite(rows, piece)
+        for groups in store.row_groups():
+            for rows in store.batches(groups):
+                store.refuse_non_finite(rows, groups)
 
 
 def test_a_missing_file_and_a_short_one_are_named(store: Store) -> None:
     path = Path(store.uri) / "rows" / store.files[1].name
-    pq.write_table(pq.read_table(path).slice(0, 3), path)
+    write_row_file(path, read_row_file(path).slice(0, 3))
     with pytest.raises(InputError, match=f"rows/{path.name}"):
-        [store.read(piece) for piece in store.pieces()]
+        [store.read(groups) for groups in store.row_groups()]
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match=f"rows/{path.name}"):
-        [store.read(piece) for piece in store.pieces()]
+        [store.read(groups) for groups in store.row_groups()]
     path.unlink()
     with pytest.raises(InputError, match=f"rows/{path.name} is missing"):
         Store.open(store.uri)

@@ -13,13 +13,13 @@ from ghost_ray.errors import InputError
 from ghost_ray.store import Store
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_another_format_is_refused_in_one_line(tmp_path: Path, rng: np.random.Generator, version: int) -> None:
     toy = Toy.make(rng)
     store = write_store(tmp_path / "s", *toy.known(rng, 50), toy)
-    assert store.manifest.format_version == 3
+    assert store.manifest.format_version == 4
     forget_digests(store.uri)
     where = tmp_path / "s" / "manifest.json"
     where.write_text(json.dumps(json.loads(where.read_text()) | {"format_version": version}))
-    with pytest.raises(InputError, match=f"has format version {version}, this release reads 3 .*ghost-ray extract"):
+    with pytest.raises(InputError, match=f"has format version {version}, this release reads 4 .*ghost-ray extract"):
         Store.open(store.uri)

@@ -150,13 +150,28 @@ def huge_network(folder: Path) -> Reading:
     return read
 
 
+def packed_rows(folder: Path) -> Reading:
+    """A row file in which 1.6 gigabytes of labels are compressed to almost nothing."""
+    import pyarrow as pa
+
+    from ghost_ray.store import Store
+
+    read = _manifest(folder, "files", "null")
+    read()
+    rows = pa.table({"label": pa.array(np.zeros(400_000_000, np.int32))})
+    where = next((folder / "store" / "rows").iterdir())
+    with pa.ipc.new_file(str(where), rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    return lambda: Store.open(str(folder / "store"))
+
+
 def _failures(uri: str) -> list[str]:
     """What would be recorded of the images at a place."""
     from ghost_ray.sources import DecodeError, decode, open_source
 
     source = open_source(uri)
-    found = [failure.error for failure in source.seen.failures]
-    for image in source.reader.read(source.seen.items):
+    found = [failure.error for failure in source.preview.failures]
+    for image in source.reader.read(source.preview.items):
         try:
             if image.data is None:
                 raise DecodeError(image.error)
@@ -209,7 +224,7 @@ def image_in_a_tar(folder: Path) -> Reading:
 
     def read() -> list[str]:
         source = open_source(str(shard))
-        bodies = [image for scan in source.reader.scan(source.parts[0], bodies=True) for image in scan.images or ()]
+        bodies = [image for scan in source.reader.scan(source.shards[0], bodies=True) for image in scan.images or ()]
         return _failures(str(shard)) + [image.error or "" for image in bodies]
 
     return read
@@ -259,16 +274,15 @@ def _tiled(width: int, height: int) -> bytes:
 
 def long_line(folder: Path) -> Reading:
     """A picture of one line, which is made as high as the network wants."""
-    from ghost_ray.jobs.extract.pixels import Preprocessing, ResizeAndCrop
-    from ghost_ray.jobs.extract.prepare import prepare
+    from ghost_ray.jobs.extract.decode import Preprocessing, ResizeAndCrop, prepare_image
 
     wanted = Preprocessing(ResizeAndCrop(256, 3, 224, 224), (224, 224, 3), (0.5,) * 3, (0.5,) * 3)
-    assert not isinstance(prepare(wanted, picture(1)), str)
+    assert not isinstance(prepare_image(wanted, picture(1)), str)
     from PIL import Image
 
     buffer = io.BytesIO()
     Image.new("RGB", (65_000, 1)).save(buffer, "PNG")
-    return lambda: [str(prepare(wanted, buffer.getvalue()))]
+    return lambda: [str(prepare_image(wanted, buffer.getvalue()))]
 
 
 def _import(folder: Path, write: Callable[[Path], None]) -> Reading:
@@ -344,6 +358,46 @@ def pax_records(folder: Path) -> Reading:
     return _pax(folder, {f"{number:x}": "" for number in range(100_000)})
 
 
+def pax_digits(folder: Path) -> Reading:
+    """A header of 1 MB in which every record could be as long as the header."""
+    return _pax(folder, {"digits": "1" * (_MIB - 30)})
+
+
+def pax_keywords(folder: Path) -> Reading:
+    """A header of 1 MB with records of two bytes, whose keywords would all reach to its end."""
+    return _own_headers(folder, tarfile.XHDTYPE, b"2 " * (_MIB // 2 - 1) + b"=", 1)
+
+
+def pax_chain(folder: Path) -> Reading:
+    """Headers before headers, 20,000 deep."""
+    return _own_headers(folder, tarfile.XHDTYPE, b"30 mtime=1700000000.123456789\n", 20_000)
+
+
+def long_name(folder: Path) -> Reading:
+    """A name that says it is 8 GiB long."""
+    return _own_headers(folder, tarfile.GNUTYPE_LONGNAME, b"x" * 512, 1, 8 << 30)
+
+
+def negative_size(folder: Path) -> Reading:
+    """A member that ends before it begins."""
+    return _own_headers(folder, tarfile.CONTTYPE, b"", 1, -10240)
+
+
+def _own_headers(folder: Path, kind: bytes, body: bytes, count: int, size: int | None = None) -> Reading:
+    """A tar in which headers of a kind, with any size, are before an image."""
+    _among_images(folder)
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, len(body) if size is None else size
+    image, data = tarfile.TarInfo("image.png"), b"not a picture"
+    image.size = len(data)
+    before = header.tobuf(tarfile.GNU_FORMAT) + body + bytes(-len(body) % 512)
+    with (folder / "shard.tar").open("wb") as tar:
+        for _ in range(count):
+            tar.write(before)
+        tar.write(image.tobuf(tarfile.GNU_FORMAT) + data + bytes(512 - len(data) + 1024))
+    return lambda: _failures(str(folder / "shard.tar"))
+
+
 def _pax(folder: Path, headers: dict[str, str]) -> Reading:
     _among_images(folder)
     shard = folder / "shard.tar"
@@ -364,6 +418,7 @@ BOMBS: dict[str, tuple[Bomb, str]] = {
     "valid-manifest": (valid_manifest, "more than the 33,554,432 allowed"),
     "valid-manifest-within-the-limit": (valid_manifest_within_the_limit, "was read"),
     "huge-network": (huge_network, "expected float32 lists of 1000000"),
+    "packed-rows": (packed_rows, "its record batches are compressed"),
     "links": (links, "a link that was followed before"),
     "encoded-image": (encoded_image, "more than the 134,217,728 that an image may have"),
     "image-in-a-tar": (image_in_a_tar, "more than the 134,217,728 that an image may have"),
@@ -376,6 +431,11 @@ BOMBS: dict[str, tuple[Bomb, str]] = {
     "no-columns": (no_columns, "expected 1 to 1,000,000 columns"),
     "pax-size": (pax_size, "the tar ends inside this member"),
     "pax-records": (pax_records, "not a picture"),
+    "pax-digits": (pax_digits, "not a picture"),
+    "pax-keywords": (pax_keywords, "not a picture"),
+    "pax-chain": (pax_chain, "not a picture"),
+    "long-name": (long_name, "the tar ends inside this member"),
+    "negative-size": (negative_size, "a damaged header"),
 }
 
 

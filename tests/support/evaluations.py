@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from ghost_ray.config import EvaluateConfig
-from support.stores import Toy, write_store
+from support.stores import Toy, read_row_files, write_store
 
 
 def make_toy() -> Toy:
@@ -39,7 +38,7 @@ def settings(place: Path, out: Path, **options: Any) -> EvaluateConfig:
 
 def rows_of(place: Path, name: str) -> dict[str, np.ndarray]:
     """Columns of a store's rows, in its order."""
-    table = pq.ParquetDataset(place / name / "rows").read()
+    table = read_row_files(place / name / "rows")
     columns = {c: table[c].to_numpy() for c in ("key", "label", "pred")}
     return columns | {"embedding": np.stack(table["embedding"].to_numpy())}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import torch
 from PIL import Image
@@ -31,13 +32,6 @@ class _ShortOfMemory(Small):
         return super().forward(x)
 
 
-class _DiesOfWhite(Small):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if (x > 0.999).all(dim=(1, 2, 3)).any():
-            _die()
-        return super().forward(x)
-
-
 class _AlwaysDies(Small):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if _are_pictures(x):
@@ -45,12 +39,24 @@ class _AlwaysDies(Small):
         return super().forward(x)
 
 
-class _OneBrokenDevice(Small):
-    """Every GPU but the first works; without a GPU, none does."""
-
+class _BrokenDevice(Small):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if _are_pictures(x) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") == "0":
+        if _are_pictures(x):
             raise RuntimeError(CUDA_ERROR)
+        return super().forward(x)
+
+
+class _TrappedInstruction(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _are_pictures(x):
+            os.kill(os.getpid(), signal.SIGILL)
+        return super().forward(x)
+
+
+class _Hangs(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _are_pictures(x):
+            time.sleep(1000)
         return super().forward(x)
 
 
@@ -73,13 +79,20 @@ def short_of_memory() -> nn.Module:
     return _ShortOfMemory()
 
 
-def dies_of_white() -> nn.Module:
-    return _DiesOfWhite()
-
-
 def always_dies() -> nn.Module:
     return _AlwaysDies()
 
 
-def one_broken_device() -> nn.Module:
-    return _OneBrokenDevice()
+def broken_device() -> nn.Module:
+    """Raises what CUDA raises after a fault, on every picture."""
+    return _BrokenDevice()
+
+
+def trapped_instruction() -> nn.Module:
+    """Dies as a CPU does that announces instructions and traps them."""
+    return _TrappedInstruction()
+
+
+def hangs() -> nn.Module:
+    """Never returns."""
+    return _Hangs()

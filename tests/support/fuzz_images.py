@@ -43,19 +43,18 @@ def _pictures() -> list[bytes]:
 
 def images(folder: Path) -> Variants:
     """One picture, decoded and cropped: it is an array of the right shape, or its failure is one line."""
-    from ghost_ray.jobs.extract.pixels import Preprocessing, ResizeAndCrop
-    from ghost_ray.jobs.extract.prepare import prepare
+    from ghost_ray.jobs.extract.decode import Preprocessing, ResizeAndCrop, prepare_image
 
     wanted = Preprocessing(ResizeAndCrop(36, 3, 32, 32), (32, 32, 3), (0.5,) * 3, (0.5,) * 3)
     originals = _pictures()
     for original in originals:
-        assert not isinstance(prepare(wanted, original), str)
+        assert not isinstance(prepare_image(wanted, original), str)
 
     def make(rng: random.Random) -> Reading:
         data = rng.choice(originals)
         sizes = 64 if rng.random() < 0.3 else len(data)  # they are in the first bytes
         data = mutated_bytes(data[:sizes], rng) + data[sizes:]
-        return lambda: _refused_where_failed(prepare(wanted, data))
+        return lambda: _refused_where_failed(prepare_image(wanted, data))
 
     return make
 
@@ -114,14 +113,14 @@ def tars(folder: Path) -> Variants:
 
     def read() -> None:
         source = open_source(str(shard))
-        found = [image for scan in source.reader.scan(source.parts[0], bodies=True) for image in scan.images or ()]
-        for image in [*source.reader.read(source.seen.items), *found]:
+        found = [image for scan in source.reader.scan(source.shards[0], bodies=True) for image in scan.images or ()]
+        for image in [*source.reader.read(source.preview.items), *found]:
             assert image.key.isprintable(), image.key
             assert ".." not in image.key.split("/"), image.key
             assert (image.data is None) != (image.error is None)
-        map_labels(source, _CLASSES).apply(source.seen.items["label"])
-        if source.seen.failures:
-            raise InputError("data", "", source.seen.failures[0].error)
+        map_labels(source, _CLASSES).apply(source.preview.items["label"])
+        if source.preview.failures:
+            raise InputError("data", "", source.preview.failures[0].error)
 
     return make
 

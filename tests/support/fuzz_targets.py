@@ -7,19 +7,18 @@ import io
 import json
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from support.fuzz_arrays import array_files
 from support.fuzz_images import images, tars, weights
 from support.fuzz_texts import configurations, image_lists
 from support.fuzzing import NUMBERS, TEXTS, Reading, Variants, hostile_value, json_variant, mutated_bytes, mutated_value
-from support.stores import Toy, forget_digests, write_store, write_toy_model
+from support.stores import Toy, forget_digests, read_row_file, write_store, write_toy_model
 
 CLASSES, DIMENSIONS = 5, 8
 
@@ -97,9 +96,16 @@ def manifests(folder: Path) -> Variants:
 
 
 def stores(folder: Path) -> Variants:
-    """Whole stores: Parquet bytes, columns of other types, row counts and label ranges that do not agree."""
+    """Whole stores: bytes of row files, columns of other types, row counts and label ranges that do not agree."""
     from ghost_ray.jobs.fit import _accumulate, _shards
-    from ghost_ray.store import INDEX, Store
+    from ghost_ray.store import INDEX, Store, row_files
+
+    opened = row_files._opened
+
+    @contextlib.contextmanager
+    def as_remote(uri: str) -> Iterator[row_files._Remote]:
+        with pa.OSFile(uri) as file:
+            yield row_files._Remote(file)
 
     rng = np.random.default_rng(0)
     toy = Toy.make(rng, CLASSES, DIMENSIONS)
@@ -110,8 +116,9 @@ def stores(folder: Path) -> Variants:
     files = {file.name: file.read_bytes() for file in (place / "rows").iterdir()}
     index = (place / INDEX).read_bytes()
     first = sorted(files)[0]
-    table = pq.read_table(place / "rows" / first)
-    odd = [_parquet(variant, folder / "odd.parquet") for variant in _odd_tables(table)]
+    table = read_row_file(place / "rows" / first)
+    odd = [_row_file(variant) for variant in _odd_tables(table)]
+    odd += [_row_file(table, compression) for compression in ("lz4", "zstd")]
 
     def make(rng: random.Random) -> Reading:
         described = mutated_value(manifest, rng) if rng.random() < 0.3 else dict(manifest)
@@ -123,15 +130,18 @@ def stores(folder: Path) -> Variants:
         (place / INDEX).write_bytes(_rotten_tensors(index, rng) if rng.random() < 0.2 else index)
         data = rng.choice(odd) if rng.random() < 0.4 else files[first]
         if rng.random() < 0.8:
-            data = _rotten_parquet(data, rng)
+            data = _rotten_rows(data, rng)
         (place / "rows" / first).write_bytes(data)
+        # A file of an object store is read in another way.
+        row_files._opened = as_remote if rng.random() < 0.3 else opened
         return read
 
     def read() -> None:
         store = Store.open(str(place))
         store.fingerprint()
-        for piece in store.pieces():
-            store.read_keyed(piece)
+        for groups in store.row_groups():
+            store.read_keyed(groups)
+            store.read_small(groups, "group")
         if store.clustered:
             store.class_ranges()
         for shard in _shards(store):
@@ -140,20 +150,33 @@ def stores(folder: Path) -> Variants:
     return make
 
 
-def _rotten_parquet(data: bytes, rng: random.Random) -> bytes:
-    """Half of the damage goes to the footer, which says where everything is."""
+def _rotten_rows(data: bytes, rng: random.Random) -> bytes:
+    """Half of the damage goes to the metadata, which says where everything is: the footer, a batch's description."""
     if rng.random() < 0.5:
         return mutated_bytes(data, rng)
-    length = struct.unpack("<I", data[-8:-4])[0]
-    body, footer = data[: -8 - length], data[-8 - length : -8]
+    length = struct.unpack("<I", data[-10:-6])[0]
+    if rng.random() < 0.5:
+        place = data.find(b"\xff\xff\xff\xff", rng.randrange(len(data)))
+        if place < 0:
+            return mutated_bytes(data, rng)
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            at = place + rng.randrange(600) // 4 * 4
+            value = rng.choice((0, 1, 3, 8, -1, 2**31 - 1, -(2**31), rng.randrange(2**16), rng.randrange(2**31)))
+            changed[at : at + 4] = struct.pack("<i", value)
+        return bytes(changed[: len(data)])
+    body, footer = data[: -10 - length], data[-10 - length : -10]
     footer = mutated_bytes(footer, rng, 4)
     said = len(footer) if rng.random() < 0.9 else rng.choice((0, 1, 2**31 - 1, 2**32 - 1))
-    return body + footer + struct.pack("<I", said) + data[-4:]
+    return body + footer + struct.pack("<I", said) + data[-6:]
 
 
-def _parquet(table: pa.Table, where: Path) -> bytes:
-    pq.write_table(table, where, row_group_size=12)
-    return where.read_bytes()
+def _row_file(table: pa.Table, compression: str | None = None) -> bytes:
+    """A table as an Arrow IPC file in batches of twelve rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, 12)
+    return sink.getvalue().to_pybytes()
 
 
 def _odd_tables(table: pa.Table) -> list[pa.Table]:
@@ -173,6 +196,7 @@ def _odd_tables(table: pa.Table) -> list[pa.Table]:
         "label": [pa.array(["a"] * rows), pa.array([0.5] * rows), holes, huge, pa.nulls(rows), pa.array([[1]] * rows)],
         "pred": [pa.array([-1] * rows), holes, huge.cast(pa.uint64()), pa.array([True] * rows)],
         "key": [pa.nulls(rows, pa.string()), pa.array(range(rows)), pa.array(["../../x\n\0"] * rows)],
+        "group": [pa.array(range(rows)), pa.nulls(rows), pa.array(["a"] * rows).dictionary_encode()],
         "embedding": [
             vectors(pa.float64(), DIMENSIONS),
             vectors(pa.float32(), DIMENSIONS + 1),

@@ -62,13 +62,13 @@ def image_lists(folder: Path) -> Variants:
 
     def read() -> None:
         source = open_source(str(where), root=str(folder / "root"))
-        for key in source.seen.items["key"].to_pylist():
+        for key in source.preview.items["key"].to_pylist():
             assert key.isprintable(), key
             assert not key.startswith("/"), key
             assert ".." not in key.split("/"), key
-        for image in source.reader.read(source.seen.items.slice(0, 30)):
+        for image in source.reader.read(source.preview.items.slice(0, 30)):
             assert image.data != b"outside of the root"
-        map_labels(source, _CLASSES).apply(source.seen.items["label"])
+        map_labels(source, _CLASSES).apply(source.preview.items["label"])
 
     return make
 

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 import torch
+from PIL import Image
+from timm.data import create_transform
 from torch import nn
 
 CLASSES = 4
@@ -49,6 +51,21 @@ def slow() -> nn.Module:
 def slower() -> nn.Module:
     """Takes so much time that a node can join in the middle."""
     return Small(seconds_an_image=0.4)
+
+
+class _SlowTransform:
+    def __call__(self, picture: Image.Image) -> torch.Tensor:
+        time.sleep(0.05)
+        return create_transform(**Small.pretrained_cfg)(picture)
+
+
+class _SlowToDecode(Small):
+    transform = _SlowTransform()
+
+
+def slow_to_decode() -> nn.Module:
+    """Takes its time on the workers that decode."""
+    return _SlowToDecode()
 
 
 class _Noting(Small):

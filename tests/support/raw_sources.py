@@ -72,13 +72,13 @@ def write_list(path: Path, root: str, images: list[tuple[str, str, bytes]]) -> t
 
 
 def content(source: Source) -> dict[str, bytes | None]:
-    return {image.key: image.data for image in source.reader.read(source.seen.items)}
+    return {image.key: image.data for image in source.reader.read(source.preview.items)}
 
 
 def labelled_bytes(source: Source, classes: int = 1000) -> set[tuple[int, bytes]]:
-    labels = map_labels(source, classes).apply(source.seen.items["label"])
-    by_key = content(source)
-    return {(int(label), by_key[key]) for key, label in zip(source.seen.items["key"].to_pylist(), labels, strict=True)}
+    items, by_key = source.preview.items, content(source)
+    labels = map_labels(source, classes).apply(items["label"])
+    return {(int(label), by_key[key]) for key, label in zip(items["key"].to_pylist(), labels, strict=True)}
 
 
 def refusal(uri: object, **options: str) -> str:

@@ -73,7 +73,12 @@ def settings(folder: Path, model: str = "support.networks:small", **changes: Any
     """Settings of a refit in that world, as a YAML file holds them."""
     return {
         "registry": str(folder / "registry"),
-        "network": {"model": model, "weights": str(folder / "weights.safetensors"), "batch_size": 16},
+        "network": {
+            "model": model,
+            "weights": str(folder / "weights.safetensors"),
+            "batch_size": 16,
+            "gpus_per_actor": 0,
+        },
         "fit": {"data": str(folder / "train")},
         "known": {"data": str(folder / "test")},
         "unknown": {"violet": {"data": str(folder / "violet")}},

@@ -24,6 +24,7 @@ from ghost_ray.store import (
     hash_keys,
     row_schema,
     to_table,
+    write_rows,
 )
 from ghost_ray.store import write_head as write_head_file
 
@@ -132,9 +133,25 @@ def write_toy_model(
     return Model.open(str(folder))
 
 
+def read_row_file(path: Path | str) -> pa.Table:
+    """All rows of an Arrow IPC file; a record batch is a chunk."""
+    return pa.ipc.open_file(pa.BufferReader(Path(path).read_bytes())).read_all()
+
+
+def read_row_files(folder: Path | str) -> pa.Table:
+    """All rows of the files in a folder, in the order of their names."""
+    return pa.concat_tables([read_row_file(path) for path in sorted(Path(folder).iterdir())])
+
+
+def write_row_file(path: Path | str, rows: pa.Table, batch_rows: int | None = None) -> None:
+    """Rows as an Arrow IPC file, in record batches of ``batch_rows``."""
+    with pa.OSFile(str(path), "wb") as file:
+        write_rows(file, rows.combine_chunks().to_batches(batch_rows), rows.schema)
+
+
 def all_labels(store: Store) -> tuple[np.ndarray, np.ndarray]:
     """Labels and predictions of all rows in file order, each [N]."""
-    tables = [store.read_small(piece, "label", "pred") for piece in store.pieces()]
+    tables = [store.read_small(groups, "label", "pred") for groups in store.row_groups()]
     return tuple(np.concatenate([table[name].to_numpy() for table in tables]) for name in ("label", "pred"))
 
 

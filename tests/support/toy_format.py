@@ -10,9 +10,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
-from ghost_ray.sources import Image, ImageFormat, Part, Scan, read_bytes, register, unregister
-from ghost_ray.sources.shards import runs_of_one_file, shard_format
-from ghost_ray.sources.source import make_items
+from ghost_ray.sources import (
+    Image,
+    ImageFormat,
+    Scan,
+    Shard,
+    container_format,
+    make_items,
+    read_bytes,
+    register,
+    runs_of_one_file,
+    unregister,
+)
 
 SUFFIX = ".toy"
 
@@ -26,10 +35,10 @@ class ToyReader:
     filesystem: fs.FileSystem
     base: str
 
-    def scan(self, part: Part, bodies: bool = False) -> Iterator[Scan]:
-        found = lines(self.filesystem, self.base, part.file)
-        keys, labels = [f"{part.file}/{name}" for name, _, _ in found], [label for _, label, _ in found]
-        yield Scan(make_items(keys, [part.file] * len(found), labels, starts=range(len(found))))
+    def scan(self, shard: Shard, bodies: bool = False) -> Iterator[Scan]:
+        found = lines(self.filesystem, self.base, shard.file)
+        keys, labels = [f"{shard.file}/{name}" for name, _, _ in found], [label for _, label, _ in found]
+        yield Scan(make_items(keys, [shard.file] * len(found), labels, starts=range(len(found))))
 
     def read(self, items: pa.Table) -> Iterator[Image]:
         for file, run in runs_of_one_file(items):
@@ -38,7 +47,7 @@ class ToyReader:
                 yield Image(key, bytes.fromhex(found[start][2]), None)
 
 
-TOY = shard_format("toy", "toy files: one line of `name label hexadecimal` per image", SUFFIX, ToyReader)
+TOY = container_format("toy", "toy files: one line of `name label hexadecimal` per image", SUFFIX, ToyReader)
 
 
 @contextmanager

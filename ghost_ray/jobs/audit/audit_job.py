@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ghost_ray.cluster import map_ordered, workers
-from ghost_ray.cluster.shuffle import clustered
+from ghost_ray.cluster.sort import clustered
 from ghost_ray.config import AuditConfig
 from ghost_ray.errors import GateFailed, InputError, redact
 from ghost_ray.files import OutputFolder, join, read_json, remove_tree, write_json
@@ -18,7 +18,7 @@ from ghost_ray.jobs.audit.normality_table import NormalityTable
 from ghost_ray.jobs.audit.partial import Partial
 from ghost_ray.jobs.audit.verdict import percent
 from ghost_ray.progress import progress
-from ghost_ray.store import Piece, Store
+from ghost_ray.store import RowGroups, Store
 
 SUMMARY = "summary.json"
 _WORK = "work"
@@ -98,16 +98,16 @@ def _audit(config: AuditConfig, store: Store, staging: str) -> AuditSummary:
     partial = Partial(work, plan)
     store = clustered(store, join(work, "store"))
     sampling = Sampling(config.max_n, config.seed)
-    ranges = [pieces for pieces in store.class_ranges() if pieces[-1].last_label >= 0]
+    ranges = [each for each in store.class_ranges() if each[-1].last_label >= 0]
     _test(ranges, store, sampling, partial)
     return _conclude(config, store, sampling, partial, len(ranges), staging)
 
 
-def _test(ranges: list[list[Piece]], store: Store, sampling: Sampling, partial: Partial) -> None:
+def _test(ranges: list[list[RowGroups]], store: Store, sampling: Sampling, partial: Partial) -> None:
     """Test the ranges that earlier runs have not tested."""
     finished = partial.finished()
     left = [index for index in range(len(ranges)) if index not in finished]
-    rows = [sum(piece.rows for piece in pieces) for pieces in ranges]
+    rows = [sum(groups.rows for groups in each) for each in ranges]
     tests = 0
     with progress("audit", sum(rows[index] for index in left), "rows") as shown:
         results = map_ordered(test_range, (ranges[index] for index in left), store, sampling)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ghost_ray.normality import test_columns
-from ghost_ray.store import Piece, Store, hash_keys, joined
+from ghost_ray.store import RowGroups, Store, hash_keys, joined, numbers_of
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,19 @@ class RangeTests:
             getattr(self, name)[place[inside]] = getattr(other, name)[inside]
 
 
-def test_range(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTests:
+def test_range(class_range: list[RowGroups], store: Store, sampling: Sampling) -> RangeTests:
     """Test every class of a range of a clustered store."""
     classes, n, available, results = [], [], [], []
     try:
-        for label, total, sample in class_samples(store, pieces, sampling):
+        for label, total, sample in class_samples(store, class_range, sampling):
             classes.append(label)
             n.append(len(sample))
             available.append(total)
             results.append(test_columns(sample))
     except ValueError:
-        for piece in pieces:
-            for rows in store.batches(piece, logits=False):
-                store.refuse_non_finite(rows, piece)
+        for groups in class_range:
+            for rows in store.batches(groups, logits=False):
+                store.refuse_non_finite(rows, groups)
         raise
     return RangeTests(
         np.array(classes, np.int32),
@@ -96,15 +96,17 @@ def test_range(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTe
 test_range.__test__ = False  # type: ignore[attr-defined]  # a name pytest would otherwise collect
 
 
-def class_samples(store: Store, pieces: list[Piece], sampling: Sampling) -> Iterator[tuple[int, int, np.ndarray]]:
+def class_samples(
+    store: Store, class_range: list[RowGroups], sampling: Sampling
+) -> Iterator[tuple[int, int, np.ndarray]]:
     """The labelled classes of a range: (label, correctly classified rows, those to test [n, D]), in label order."""
-    used, totals = _rows_to_test(store, pieces, sampling)
+    used, totals = _rows_to_test(store, class_range, sampling)
     label = -1
     parts: list[np.ndarray] = []
-    for piece, mask in _to_read(store, pieces, used, totals, sampling.max_n):
-        for rows in store.batches(piece, logits=False):
+    for groups, mask in _to_read(store, class_range, used, totals, sampling.max_n):
+        for rows in store.batches(groups, logits=False):
             taken = mask[rows.start : rows.start + len(rows)]
-            store.refuse_unused_non_finite(rows, taken, piece)
+            store.refuse_unused_non_finite(rows, taken, groups)
             borders = np.flatnonzero(np.diff(rows.label)) + 1
             for start, stop in zip([0, *borders.tolist()], [*borders.tolist(), len(rows)], strict=True):
                 if rows.label[start] != label:
@@ -121,22 +123,26 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _rows_to_test(store: Store, pieces: list[Piece], sampling: Sampling) -> tuple[list[np.ndarray], dict[int, int]]:
-    """For each piece which rows to test, [rows] bool, and for each label how many rows are correctly classified."""
-    tables = [store.read_small(piece, "label", "pred") for piece in pieces]
+def _rows_to_test(
+    store: Store, class_range: list[RowGroups], sampling: Sampling
+) -> tuple[list[np.ndarray], dict[int, int]]:
+    """For each part of the range which rows to test, [rows] bool, and by label how many are correctly classified."""
+    tables = [store.read_small(groups, "label", "pred") for groups in class_range]
     small = pa.concat_tables(tables)
-    label = small.column("label").to_numpy()
+    label = numbers_of(small["label"])
     unsorted = np.flatnonzero(np.diff(label) < 0)
     if len(unsorted):
-        raise store.broken(pieces[0].file, f"label {label[unsorted[0] + 1]} comes after {label[unsorted[0]]}")
-    used = label == small.column("pred").to_numpy()
+        raise store.broken(class_range[0].file, f"label {label[unsorted[0] + 1]} comes after {label[unsorted[0]]}")
+    used = label == numbers_of(small["pred"])
     present, counts = np.unique(label[used], return_counts=True)
     totals = dict.fromkeys(np.unique(label).tolist(), 0) | dict(zip(present.tolist(), counts.tolist(), strict=True))
     ends = np.cumsum([table.num_rows for table in tables])[:-1]
     large = present[counts > sampling.max_n]
     first_ones = sampling.comes_first(store)
     if len(large) and not first_ones:
-        keys = pa.concat_tables([store.read_small(piece, "key") for piece in pieces]).column("key").combine_chunks()
+        keys = (
+            pa.concat_tables([store.read_small(groups, "key") for groups in class_range]).column("key").combine_chunks()
+        )
     for k in large:
         rows = np.flatnonzero(used & (label == k))
         used[rows] = False
@@ -144,17 +150,17 @@ def _rows_to_test(store: Store, pieces: list[Piece], sampling: Sampling) -> tupl
         used[rows[chosen]] = True
     masks = np.split(used, ends)
     if len(large) and first_ones:
-        for piece, _ in _to_read(store, pieces, masks, totals, sampling.max_n):
-            _check_order(store, piece)
+        for groups, _ in _to_read(store, class_range, masks, totals, sampling.max_n):
+            _check_order(store, groups)
     return masks, totals
 
 
 def _to_read(
-    store: Store, pieces: list[Piece], used: list[np.ndarray], totals: dict[int, int], max_n: int
-) -> Iterator[tuple[Piece, np.ndarray]]:
-    """The pieces and masks without the row groups of a large class in which no row is to be tested."""
-    for piece, mask in zip(pieces, used, strict=True):
-        groups = piece.split()
+    store: Store, class_range: list[RowGroups], used: list[np.ndarray], totals: dict[int, int], max_n: int
+) -> Iterator[tuple[RowGroups, np.ndarray]]:
+    """The range and its masks without the row groups of a large class in which no row is to be tested."""
+    for part, mask in zip(class_range, used, strict=True):
+        groups = part.split()
         masks = np.split(mask, np.cumsum([group.rows for group in groups])[:-1])
         needed = [
             bool(tested.any()) or group.first_label != group.last_label or totals.get(group.first_label, 0) <= max_n
@@ -166,11 +172,11 @@ def _to_read(
                 yield joined([groups[i] for i in at]), np.concatenate([masks[i] for i in at])
 
 
-def _check_order(store: Store, piece: Piece) -> None:
+def _check_order(store: Store, groups: RowGroups) -> None:
     """Refuse a store whose rows are not in the order that its manifest says they have."""
-    small = store.read_small(piece, "label", "key")
+    small = store.read_small(groups, "label", "key")
     mark = hash_keys(small.column("key").combine_chunks())
-    wrong = (np.diff(small.column("label").to_numpy()) == 0) & (mark[1:] < mark[:-1])
+    wrong = (np.diff(numbers_of(small["label"])) == 0) & (mark[1:] < mark[:-1])
     if wrong.any():
-        row = store.row_number(piece, int(wrong.argmax()) + 1)
-        raise store.broken(piece.file, f"row {row} is not in the order of hashes that the manifest promises")
+        row = store.row_number(groups, int(wrong.argmax()) + 1)
+        raise store.broken(groups.file, f"row {row} is not in the order of hashes that the manifest promises")

@@ -99,8 +99,8 @@ class Examples:
 
 
 def _sample(store: Store, label: int, sampling: Sampling) -> np.ndarray:
-    pieces = store.class_pieces(label)
-    return next(sample for k, _, sample in class_samples(store, pieces, sampling) if k == label)
+    holding = store.class_row_groups(label)
+    return next(sample for k, _, sample in class_samples(store, holding, sampling) if k == label)
 
 
 def _values(values: np.ndarray) -> dict[str, Any]:

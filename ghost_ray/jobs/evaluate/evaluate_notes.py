@@ -8,11 +8,11 @@ import numpy as np
 
 from ghost_ray.checks import LookedAt, TwinSearch, lacking_classes, of_distances, of_head, of_set, of_shared_rows
 from ghost_ray.checks.agreement import LabelCounts
-from ghost_ray.cluster.sampling import look_at, some_groups
+from ghost_ray.cluster.check_sample import look_at, some_groups
 from ghost_ray.gaussians import Gaussians
 from ghost_ray.jobs.evaluate.evaluate_plan import KNOWN, Plan
 from ghost_ray.rows import Singles
-from ghost_ray.store import Piece, Store
+from ghost_ray.store import RowGroups, Store
 
 _KEPT_KNOWNS = 0.95  # by FPR95
 _GROUPS = 16  # row groups of 8 MB that are searched for rows of other sets
@@ -85,19 +85,19 @@ def _of_shared_rows(plan: Plan, sets: dict[str, LookedAt]) -> list[str]:
     return notes
 
 
-def _groups_of_some_classes(store: Store, labels: np.ndarray) -> tuple[list[int], list[Piece]]:
+def _groups_of_some_classes(store: Store, labels: np.ndarray) -> tuple[list[int], list[RowGroups]]:
     """As many of the labels as lie in a few row groups, and these; labels are taken in a random, fixed order."""
-    groups: dict[Piece, None] = {}
+    groups: dict[RowGroups, None] = {}
     taken: list[int] = []
     for label in np.random.default_rng(0).permutation(np.unique(labels)).tolist():
-        more = groups | dict.fromkeys(store.class_pieces(label))
+        more = groups | dict.fromkeys(store.class_row_groups(label))
         if len(more) > _GROUPS:
             break
         groups, taken = more, [*taken, label]
     return taken, list(groups)
 
 
-def _embeddings(store: Store, groups: list[Piece]) -> Iterator[Singles]:
+def _embeddings(store: Store, groups: list[RowGroups]) -> Iterator[Singles]:
     for group in groups:
         for rows in store.batches(group, logits=False):
             yield rows.embedding

@@ -1,9 +1,9 @@
 """Fitting every method in a stream over the training store.
 
-The methods share each reading of the rows. A task accumulates the states of all methods over one piece of the store;
-they are merged in a tree over the pieces, so that a result does not depend on the number of workers. What needs
-all rows of a class gets them from the class ranges of a clustered store. What is too large for one process, a bank of
-all training rows or a covariance for every class, stays where the tasks run, a shard a piece.
+The methods share each reading of the rows. A task accumulates the states of all methods over some row groups; these
+are merged in a tree, so that a result does not depend on the number of workers. What needs all rows of a class gets
+them from the class ranges of a clustered store. What is too large for one process, a bank of all training rows or a
+covariance for every class, stays where the tasks run, a shard per task.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghost_ray.cluster import current_engine, map_merge, map_ordered
-from ghost_ray.cluster.shuffle import clustered
+from ghost_ray.cluster.sort import clustered
 from ghost_ray.errors import GhostRayError, InputError, one_line
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.jobs.evaluate.costs import Clock, Seconds
@@ -24,7 +24,7 @@ from ghost_ray.jobs.evaluate.fitted_methods import Fitted, Restored, Scorers, Sh
 from ghost_ray.progress import Progress, progress
 from ghost_ray.scorers import Kept, ShardedScorer, State
 from ghost_ray.scorers.ghost import Ghost
-from ghost_ray.store import Piece
+from ghost_ray.store import RowGroups
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Pro
     taking_part = {name: scorer for name, scorer in scorers.items() if merged_passes(scorer) > pass_index}
     merged = map_merge(
         _accumulate,
-        reader.store.pieces(),
+        reader.store.row_groups(),
         _merge_parts,
         taking_part,
         pass_index,
         reader,
-        done=lambda piece: shown.advance(piece.rows),
+        done=lambda groups: shown.advance(groups.rows),
     )
     clock.add(merged.clock.seconds)
     for name, scorer in taking_part.items():
@@ -88,8 +88,8 @@ def _run_pass(scorers: Scorers, pass_index: int, reader: BatchReader, shown: Pro
             scorer.end_pass(pass_index, merged.states.pop(name))
 
 
-def _accumulate(piece: Piece, scorers: Scorers, pass_index: int, reader: BatchReader) -> Part:
-    batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
+def _accumulate(groups: RowGroups, scorers: Scorers, pass_index: int, reader: BatchReader) -> Part:
+    batch, _ = reader.read(groups, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
     part = Part({}, Clock())
     for name, scorer in scorers.items():
         with answer_for(name), part.clock.running(name):
@@ -110,22 +110,24 @@ def _merge_parts(parts: list[Part]) -> Part:
 
 def _run_classes(scorers: Scorers, reader: BatchReader, shown: Progress, clock: Clock) -> None:
     fits: dict[str, dict[int, Any]] = {name: {} for name in scorers}
-    for pieces, (found, seconds) in map_ordered(_fit_range, reader.store.class_ranges(), scorers, reader):
+    for class_range, (found, seconds) in map_ordered(_fit_range, reader.store.class_ranges(), scorers, reader):
         clock.add(seconds)
         for name, of_class in found.items():
             fits[name].update(of_class)
-        shown.advance(sum(piece.rows for piece in pieces))
+        shown.advance(sum(groups.rows for groups in class_range))
     for name, scorer in scorers.items():
         with answer_for(name), clock.running(name):
             scorer.end_classes(fits.pop(name))
 
 
-def _fit_range(pieces: list[Piece], scorers: Scorers, reader: BatchReader) -> tuple[dict[str, dict[int, Any]], Seconds]:
-    """Fits of the classes whose rows lie in ``pieces``, by method and class, and the seconds of each method."""
+def _fit_range(
+    class_range: list[RowGroups], scorers: Scorers, reader: BatchReader
+) -> tuple[dict[str, dict[int, Any]], Seconds]:
+    """Fits of the classes whose rows lie in ``class_range``, by method and class, and the seconds of each method."""
     clock = Clock()
     kept: dict[str, list[Kept]] = {name: [] for name in scorers}
-    for piece in pieces:
-        batch, _ = reader.read(piece, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
+    for groups in class_range:
+        batch, _ = reader.read(groups, with_logits=any(scorer.fits_on_logits for scorer in scorers.values()))
         for name, scorer in scorers.items():
             with answer_for(name):
                 kept[name].append(scorer.keep_usable(batch))
@@ -142,7 +144,7 @@ def _make_shards(scorer: ShardedScorer, reader: BatchReader) -> list[Any]:
     # Tasks of the driver rather than objects of a worker: lost with a node, Ray makes them again.
     task: Callable[..., Any] = _class_shard if scorer.by_class else _bank_shard
     shared = [engine.put(scorer), engine.put(reader)]
-    parts: list[Any] = reader.store.class_ranges() if scorer.by_class else reader.store.pieces()
+    parts: list[Any] = reader.store.class_ranges() if scorer.by_class else reader.store.row_groups()
     with engine.running():
         shards = [engine.submit(task, part, *shared) for part in parts]
         if scorer.by_class:
@@ -156,8 +158,8 @@ def _classes_in(shard: Shard) -> list[int]:
     return list(shard.content)
 
 
-def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Shard:
-    batch, _ = reader.read(piece, with_logits=scorer.fits_on_logits)
+def _bank_shard(groups: RowGroups, scorer: Any, reader: BatchReader) -> Shard:
+    batch, _ = reader.read(groups, with_logits=scorer.fits_on_logits)
     clock = Clock()
     with answer_for(scorer.name), clock.running(scorer.name):
         state = scorer.begin(scorer.passes - 1)
@@ -166,8 +168,8 @@ def _bank_shard(piece: Piece, scorer: Any, reader: BatchReader) -> Shard:
     return Shard(content, clock.seconds[scorer.name])
 
 
-def _class_shard(pieces: list[Piece], scorer: ShardedScorer, reader: BatchReader) -> Shard:
-    fits, seconds = _fit_range(pieces, {scorer.name: scorer}, reader)
+def _class_shard(class_range: list[RowGroups], scorer: ShardedScorer, reader: BatchReader) -> Shard:
+    fits, seconds = _fit_range(class_range, {scorer.name: scorer}, reader)
     content = {k: fit for k, fit in fits[scorer.name].items() if fit is not None}
     return Shard(content, seconds[scorer.name])
 

@@ -154,11 +154,11 @@ def _sample(
 ) -> ExampleSample:
     scores = sets[name]
     offset = row
-    for piece in readers[name].store.pieces():
-        if offset < piece.rows:
+    for groups in readers[name].store.row_groups():
+        if offset < groups.rows:
             break
-        offset -= piece.rows
-    batch, key = readers[name].read(piece, with_logits=False)
+        offset -= groups.rows
+    batch, key = readers[name].read(groups, with_logits=False)
     k = int(scores.pred[row])
     z = np.abs(batch.embedding[offset].astype(np.float64) - gaussians.mean[k]) * gaussians.inverse_std[k]
     assert scores.z_sum is not None

@@ -26,7 +26,7 @@ from ghost_ray.progress import progress
 from ghost_ray.rows import Rows
 from ghost_ray.scorers import Scorer, ShardedScorer
 from ghost_ray.scorers.ghost import Ghost
-from ghost_ray.store import Piece
+from ghost_ray.store import RowGroups
 
 SCHEMA = pa.schema([("key", pa.string()), ("pred", pa.int32()), ("label", pa.int32()), ("score", pa.float64())])
 
@@ -58,8 +58,8 @@ class SetScores:
 
 
 @dataclass(frozen=True)
-class PieceScores:
-    """The rows of one piece under every method; fields as in `SetScores`."""
+class PartScores:
+    """Some rows under every method; fields as in `SetScores`."""
 
     key: pa.Array
     label: np.ndarray
@@ -84,7 +84,7 @@ def score_set(
     ``done`` are methods that scored the set before, and whose files are there.
     """
     done = done or {}
-    parts: list[PieceScores] = []
+    parts: list[PartScores] = []
     scores: dict[str, list[np.ndarray]] = {method: [] for method in methods if method not in done}
     with contextlib.ExitStack() as stack:
         writers = {method: stack.enter_context(_writer(folder, method, name)) for method in scores}
@@ -137,20 +137,20 @@ def _writer(folder: str, method: str, name: str) -> pq.ParquetWriter:
     return pq.ParquetWriter(path, SCHEMA, filesystem=filesystem)
 
 
-def _scored(fitted: Fitted, reader: BatchReader) -> Iterator[PieceScores]:
-    """The scores of each piece in order. A piece is read once for all methods."""
+def _scored(fitted: Fitted, reader: BatchReader) -> Iterator[PartScores]:
+    """The scores of the row groups in order. They are read once for all methods."""
     if fitted.sharded:
         yield from _scored_with_shards(fitted, reader)
         return
-    for _, part in map_ordered(_score_piece, reader.store.pieces(), fitted.whole, fitted.gaussians, reader):
+    for _, part in map_ordered(_score_groups, reader.store.row_groups(), fitted.whole, fitted.gaussians, reader):
         yield part
 
 
-def _score_piece(piece: Piece, scorers: Scorers, gaussians: Gaussians | None, reader: BatchReader) -> PieceScores:
-    return _score_rows(reader.read(piece), scorers, gaussians)
+def _score_groups(groups: RowGroups, scorers: Scorers, gaussians: Gaussians | None, reader: BatchReader) -> PartScores:
+    return _score_rows(reader.read(groups), scorers, gaussians)
 
 
-def _score_rows(read: tuple[Rows, pa.Array], scorers: Scorers, gaussians: Gaussians | None) -> PieceScores:
+def _score_rows(read: tuple[Rows, pa.Array], scorers: Scorers, gaussians: Gaussians | None) -> PartScores:
     batch, key = read
     # GHOST and its variants are fitted on the same rows, so they share one reading of the distances.
     ghost = z_sum = None
@@ -168,7 +168,7 @@ def _score_rows(read: tuple[Rows, pa.Array], scorers: Scorers, gaussians: Gaussi
             else:
                 scores[name] = scorer.score(batch)
         notes[name] = [str(warning) for warning in warned if type(warning) is UserWarning]
-    return PieceScores(key, batch.label, batch.pred, batch.top_logit(), scores, notes, z_sum, clock.seconds)
+    return PartScores(key, batch.label, batch.pred, batch.top_logit(), scores, notes, z_sum, clock.seconds)
 
 
 def _follows_from_gamma(scorer: Scorer, gaussians: Gaussians) -> TypeGuard[Ghost]:
@@ -180,38 +180,38 @@ def _follows_from_gamma(scorer: Scorer, gaussians: Gaussians) -> TypeGuard[Ghost
     return all(np.array_equal(getattr(scorer.gaussians_, part), getattr(gaussians, part)) for part in parts)
 
 
-def _scored_with_shards(fitted: Fitted, reader: BatchReader) -> Iterator[PieceScores]:
-    """The scores of each piece where some methods are in shards: every shard answers in a task of its own."""
+def _scored_with_shards(fitted: Fitted, reader: BatchReader) -> Iterator[PartScores]:
+    """The scores of the row groups where some methods are in shards: every shard answers in a task of its own."""
     engine = current_engine()
     shared, whole, gaussians = engine.put(reader), engine.put(fitted.whole), engine.put(fitted.gaussians)
     methods = {name: (engine.put(scorer), shards) for name, (scorer, shards) in fitted.sharded.items()}
 
-    def submit(piece: Piece) -> tuple[Any, dict[str, Any]]:
-        read = engine.submit(_load, piece, shared)
+    def submit(groups: RowGroups) -> tuple[Any, dict[str, Any]]:
+        read = engine.submit(_load, groups, shared)
         answers = {
             name: engine.submit(_gather, read, scorer, *[engine.submit(_ask_shard, read, scorer, s) for s in shards])
             for name, (scorer, shards) in methods.items()
         }
         return engine.submit(_score_rows, read, whole, gaussians), answers
 
-    # The next piece is under way while one is being waited for; more than the workers need would only take memory.
+    # The next task is under way while one is being waited for; more than the workers need would only take memory.
     window = 2 + engine.workers // sum(len(shards) for _, shards in methods.values())
-    pieces = deque(reader.store.pieces())
+    left = deque(reader.store.row_groups())
     pending: deque[tuple[Any, dict[str, Any]]] = deque()
     with engine.running():
-        while pieces or pending:
-            while pieces and len(pending) < window:
-                pending.append(submit(pieces.popleft()))
+        while left or pending:
+            while left and len(pending) < window:
+                pending.append(submit(left.popleft()))
             handle, answers = pending.popleft()
-            part: PieceScores = engine.result(handle)
+            part: PartScores = engine.result(handle)
             sharded = {name: engine.result(answer) for name, answer in answers.items()}
             scores = {name: found for name, (found, _) in sharded.items()}
             seconds = {name: spent for name, (_, spent) in sharded.items()}
             yield replace(part, scores=part.scores | scores, seconds=part.seconds | seconds)
 
 
-def _load(piece: Piece, reader: BatchReader) -> tuple[Rows, pa.Array]:
-    return reader.read(piece)
+def _load(groups: RowGroups, reader: BatchReader) -> tuple[Rows, pa.Array]:
+    return reader.read(groups)
 
 
 Answer = tuple[np.ndarray, float]  # and the seconds it took

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+import hashlib
+import json
+from typing import Any, Literal
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import InputError, redact_values
 from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, remove_tree, resolve, write_json
 from ghost_ray.files.manifest import changed
-from ghost_ray.jobs.extract.extract_plan import Plan
-from ghost_ray.jobs.extract.list_stage import Todo
-from ghost_ray.jobs.extract.portions import Portion, portions_digest
-from ghost_ray.jobs.extract.work_files import BLOCKS, RECORDS, BlockName, block_names, record_names, remove_portion
+from ghost_ray.jobs.extract.blocks import BLOCKS, LISTINGS, ShardGroup
+from ghost_ray.jobs.extract.plan import Plan
 from ghost_ray.sources import fingerprint_of
 from ghost_ray.store import StoreManifest
 
 SETTINGS = "settings.json"
-_FINGERPRINT, _PARTS, _FORMAT = "data fingerprint", "parts", "work format"
-_WORK_FORMAT = 3  # of the files of an unfinished run
+_FINGERPRINT, _SHARDS, _FORMAT = "data fingerprint", "shards", "work format"
+_WORK_FORMAT = 4  # of the files of an unfinished run
 # Where and how fast a job runs may differ between a run and the one that resumes it.
-_FREE = {"address", "num_cpus", "overwrite", "out", "actors", "gpus_per_actor", "max_failures", "batch_size"}
+_FREE = {
+    "address",
+    "num_cpus",
+    "wait_for_nodes",
+    "overwrite",
+    "out",
+    "actors",
+    "gpus_per_actor",
+    "max_failures",
+    "batch_size",
+}
 
 
-def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
-    """Take the staging folder for this run; True where a run with the same settings got as far as publishing.
+def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> Literal["new", "interrupted", "computed"]:
+    """Take the staging folder for this run; returns what a run with the same settings left there.
+
+    ``computed``: a whole store, which only is to be published.
 
     Raises
     ------
@@ -32,17 +43,17 @@ def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
         Naming what differs from the run that was started there, unless ``--overwrite`` starts over.
     """
     mine = _settings(config.model_dump(mode="json"), plan.network.weights_sha256, plan.data.fingerprint)
-    mine |= {_PARTS: portions_digest(plan.portions), _FORMAT: _WORK_FORMAT}
+    mine |= {_SHARDS: _digest(plan.groups), _FORMAT: _WORK_FORMAT}
     theirs, finished = _started(output.staging)
-    # A finished store no longer knows its parts; if the fingerprint needs a complete listing, it is not compared.
-    unsaid = {_PARTS, _FORMAT, *([] if plan.data.fingerprint else [_FINGERPRINT])} if finished else set()
+    # A finished store no longer knows its shards; if the fingerprint needs a complete listing, it is not compared.
+    unsaid = {_SHARDS, _FORMAT, *([] if plan.data.fingerprint else [_FINGERPRINT])} if finished else set()
     if theirs is not None and not finished and theirs.get(_FORMAT) != _WORK_FORMAT and not config.overwrite:
         problem = "it contains an unfinished run of another ghost_ray version"
         raise InputError("out", output.uri, problem, "`overwrite=True` starts over")
     if theirs is not None:
         differing = [name for name in mine if name not in unsaid and theirs.get(name) != mine[name]]
         if not differing:
-            return finished
+            return "computed" if finished else "interrupted"
         if not config.overwrite:
             shown = "; ".join(_difference(name, theirs.get(name), mine[name]) for name in differing[:4])
             raise InputError(
@@ -54,7 +65,7 @@ def claim(output: OutputFolder, config: ExtractConfig, plan: Plan) -> bool:
     filesystem, path = resolve(output.staging)
     filesystem.delete_dir_contents(path, missing_dir_ok=True)
     write_json(join(output.staging, SETTINGS), mine)
-    return False
+    return "new"
 
 
 def made_differently(made: dict[str, Any], config: ExtractConfig, plan: Plan) -> str:
@@ -94,6 +105,12 @@ def _settings(config: dict[str, Any], weights: str | None, fingerprint: str | No
     return {**given, "weights": weights, _FINGERPRINT: fingerprint}
 
 
+def _digest(groups: list[ShardGroup]) -> str:
+    """SHA-256 of which shards there are and how they are grouped."""
+    lines = [[group.number, *(shard[:5] for shard in group.shards)] for group in groups]
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+
 def _difference(name: str, before: object, now: object) -> str:
     word = name if " " in name else f"`{name}`"
     return f"{word} {changed(before, now)}"
@@ -102,28 +119,6 @@ def _difference(name: str, before: object, now: object) -> str:
 def remove_work(staging: str) -> None:
     """Remove what only a run needs; the settings go last, since they say what the rest belongs to."""
     remove_tree(join(staging, BLOCKS))
-    remove_tree(join(staging, RECORDS))
+    remove_tree(join(staging, LISTINGS))
     filesystem, path = resolve(join(staging, SETTINGS))
     filesystem.delete_file(path)
-
-
-def left_to_do(portions: list[Portion], staging: str, *, again: bool) -> tuple[list[Todo], int]:
-    """The unfinished portions, and how many images are done, from the names of files alone.
-
-    With ``again``, what could not be read gets another chance: it may have been mended. A portion with a damaged part
-    is begun anew, since the mended part may have other images.
-    """
-    blocks: dict[int, list[BlockName]] = defaultdict(list)
-    for name in block_names(staging):
-        blocks[name.portion].append(name)
-    records = record_names(staging)
-    for damaged in [name for name in records.values() if again and name.lost]:
-        remove_portion(staging, blocks.pop(damaged.portion, []), records.pop(damaged.portion))
-    done = sum(name.rows - name.unread for names in blocks.values() for name in names)
-    todo = []
-    for portion in portions:
-        own, record = blocks[portion.number], records.get(portion.number)
-        rows, unread = sum(name.rows for name in own), sum(name.unread for name in own)
-        if record is None or rows != record.images or (again and unread):
-            todo.append(Todo(portion, own, record, again))
-    return todo, done

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ghost_ray.config import ImportConfig, places_of
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files import OutputFolder, is_local, join, kind_of, names_in, resolve
-from ghost_ray.files.copies import version_of
+from ghost_ray.files.download_cache import version_of
 from ghost_ray.files.manifest import Data, Network, difference, provenance
 from ghost_ray.jobs.importing.choosing import split_name
 from ghost_ray.jobs.importing.import_notes import noticed
@@ -135,7 +135,7 @@ def _finished(config: ImportConfig) -> ImportResult:
     """What was returned when the stores were made."""
     store = Store.open(config.out, "out")
     other = Store.open(config.unknown_out, "unknown_out") if config.unknown_out else None
-    labels = [store.read_small(piece, "label")["label"].to_numpy() for piece in store.pieces()]
+    labels = [store.read_small(groups, "label")["label"].to_numpy() for groups in store.row_groups()]
     return {
         "store": config.out,
         "rows": store.rows,

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ghost_ray.cluster import workers
-from ghost_ray.cluster.sampling import count_labels
-from ghost_ray.cluster.shuffle import arrange
+from ghost_ray.cluster.check_sample import count_labels
+from ghost_ray.cluster.sort import arrange
 from ghost_ray.config import ExtractConfig
-from ghost_ray.config.policies import EMBEDDING_OPTIONS
+from ghost_ray.config.limits import EMBEDDING_OPTIONS
 from ghost_ray.errors import InputError
 from ghost_ray.files import MANIFEST, OutputFolder, beside, join, kind_of, name_of, resolve
 from ghost_ray.files.manifest import provenance
 from ghost_ray.store import FAILURES, Store, StoreManifest, finish_store, row_schema, write_failures, write_head
 
 if TYPE_CHECKING:  # imports Torch
-    from ghost_ray.jobs.extract.extract_plan import Plan
+    from ghost_ray.jobs.extract.plan import Plan
 
 LISTING = ".listing.parquet"
 _FACTS = ["key", "file", "start", "size", "label"]
@@ -35,8 +35,8 @@ def extract_growing(config: ExtractConfig, base: str | None, require: Callable[[
 
     ``require`` may refuse the plan before anything is extracted.
     """
-    from ghost_ray.jobs.extract.extract_job import extract
-    from ghost_ray.jobs.extract.extract_plan import list_images, make_plan
+    from ghost_ray.jobs.extract.plan import list_images, make_plan
+    from ghost_ray.jobs.extract.run import extract
 
     plan = make_plan(config)
     if require is not None:
@@ -93,7 +93,7 @@ def _write_listing(out: str, items: pa.Table) -> None:
 
 
 def _keys(store: Store) -> pa.Array:
-    keys = [store.read_small(piece, "key")["key"] for piece in store.pieces()]
+    keys = [store.read_small(groups, "key")["key"] for groups in store.row_groups()]
     return pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()).combine_chunks()
 
 

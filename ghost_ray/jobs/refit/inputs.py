@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ghost_ray.config.policies import EMBEDDING_OPTIONS
+from ghost_ray.config.limits import EMBEDDING_OPTIONS
 from ghost_ray.config.refit_settings import DataSection, NetworkSection, RefitConfig
 from ghost_ray.files import join
 from ghost_ray.files.manifest import RESULT_VERSIONS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyarrow import fs
 
-from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
+from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig, RayJobConfig
 from ghost_ray.config.refit_settings import RefitConfig
 from ghost_ray.errors import Damaged, GateFailed, InputError, JobFailed, redact
 from ghost_ray.files import MANIFEST, OutputFolder, join, kind_of, read_json, remove_tree, resolve
@@ -26,7 +26,7 @@ from ghost_ray.registry.verifying import STORES
 from ghost_ray.store import Store
 
 if TYPE_CHECKING:  # imports Torch
-    from ghost_ray.jobs.extract.extract_plan import Plan
+    from ghost_ray.jobs.extract.plan import Plan
 
 
 class Stages:
@@ -37,7 +37,7 @@ class Stages:
     ) -> None:
         self._config, self._inputs, self._folder, self._log = config, inputs, folder, log
         self._previous = previous
-        self._ray = {"address": config.address, "num_cpus": config.num_cpus}
+        self._ray = config.model_dump(include=set(RayJobConfig.model_fields))
         self.stores = choose_stores(config, inputs)
         self.keys = stage_keys(config, self.stores)
         self._kept = reusable(config.registry, self.keys, previous)
@@ -97,7 +97,7 @@ class Stages:
 
     def _require_images(self, plan: Plan) -> None:
         """Refuse, before anything is extracted, classes that cannot have a Gaussian and that a gate does not allow."""
-        from ghost_ray.jobs.extract.extract_plan import list_images
+        from ghost_ray.jobs.extract.plan import list_images
 
         limit = self._config.gates.max_classes_without_gaussian
         label = np.asarray(list_images(plan)["label"])

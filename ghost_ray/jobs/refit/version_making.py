@@ -21,8 +21,8 @@ from ghost_ray.files import (
     resolve,
     write_json,
 )
-from ghost_ray.files.checkpoints import checkpoint_kind
-from ghost_ray.files.copies import local_copy
+from ghost_ray.files.download_cache import local_copy
+from ghost_ray.files.file_types import checkpoint_kind
 from ghost_ray.files.manifest import provenance, write_manifest
 from ghost_ray.jobs.fingerprints import weights_digest
 from ghost_ray.jobs.refit.drift import drift

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ghost_ray.files import reaching
-from ghost_ray.sources import Source
-from ghost_ray.sources.retry import retried
+from ghost_ray.sources import Source, retried
 
 _ASKED = 1000  # files of an image list whose size is asked for; more of them give no better estimate
 

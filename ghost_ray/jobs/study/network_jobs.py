@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig
+from ghost_ray.config import AuditConfig, EvaluateConfig, ExtractConfig, FitConfig, RayJobConfig
 from ghost_ray.config.study_settings import StudyConfig
 from ghost_ray.errors import InputError
 from ghost_ray.files import MANIFEST, folders_in, join, kind_of, read_json, remove_tree
@@ -55,7 +55,7 @@ class NetworkJobs:
         self._config, self.name, self._data = config, name, data
         self._network = config.networks[name]
         self.folder = join(config.out, name)
-        self._ray = {"address": config.address, "num_cpus": config.num_cpus}
+        self._ray = config.model_dump(include=set(RayJobConfig.model_fields))
         self.places: dict[str, str] = {}  # of the stores, by role
 
     def locate(self) -> list[str]:
@@ -87,14 +87,14 @@ class NetworkJobs:
 
     def extract(self, role: str) -> None:
         """Make one store from images."""
-        from ghost_ray.jobs.extract import run
+        from ghost_ray.jobs.extract import extract
 
         say(f"study: {self.name}: extract {role}")
         options = self._data[role].section.model_dump()
         options |= self._network.model_dump(exclude={"stores"}) | self._ray
         if role != FIT and self._narrowed() is not None:
             options |= {"restrict": False, "restrict_like": self.places[FIT]}
-        run(ExtractConfig(out=self.places[role], unknown=role not in (FIT, KNOWN), **options))
+        extract(ExtractConfig(out=self.places[role], unknown=role not in (FIT, KNOWN), **options))
 
     def conclude(self) -> None:
         """Fit, audit and evaluate what has not been yet."""

@@ -9,7 +9,7 @@ from typing import TypedDict
 import pyarrow.compute as pc
 
 from ghost_ray import published
-from ghost_ray.config.policies import EMBEDDING_OPTIONS
+from ghost_ray.config.limits import EMBEDDING_OPTIONS
 from ghost_ray.config.refit_settings import DataSection
 from ghost_ray.config.study_settings import StudyConfig, StudyNetwork
 from ghost_ray.errors import GateFailed, InputError, redact
@@ -174,7 +174,7 @@ def plan_study(config: StudyConfig, methods: list[str]) -> StudyPlan:
 
 def _planned_set(role: str, section: DataSection) -> PlannedSet:
     from ghost_ray.jobs.study.image_sizes import bytes_of
-    from ghost_ray.sources import look_at_all, open_source, select
+    from ghost_ray.sources import list_all, open_source, select
 
     expected = list(published.images_of(role.removeprefix("unknown."))) if role not in (FIT, KNOWN) else []
     planned: PlannedSet = {
@@ -188,10 +188,10 @@ def _planned_set(role: str, section: DataSection) -> PlannedSet:
         "problem": None,
     }
     try:
-        source = look_at_all(open_source(section.data, section.format, section.root))
+        source = list_all(open_source(section.data, section.format, section.root))
     except InputError as error:
         return {**planned, "problem": error.problem}
-    items = select(source.seen.items, section.limit, section.per_class, section.seed)
+    items = select(source.preview.items, section.limit, section.per_class, section.seed)
     size, estimated = bytes_of(source, items)
     files = int(pc.count_distinct(items["file"]).as_py())
     # A file is opened, which asks for its size, and read: an image in one request, a shard in several.
@@ -201,7 +201,7 @@ def _planned_set(role: str, section: DataSection) -> PlannedSet:
         "images": items.num_rows,
         "bytes": size,
         "estimated": estimated,
-        "requests": files + reads + -(-source.seen.images // _LISTED_AT_ONCE),
+        "requests": files + reads + -(-source.preview.images // _LISTED_AT_ONCE),
     }
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import shapiro
 from statsmodels.stats.multitest import multipletests
-from support.stores import Toy, forget_digests, write_store
+from support.stores import Toy, forget_digests, read_row_files, write_row_file, write_store
 
 from ghost_ray.config import AuditConfig
 from ghost_ray.errors import GateFailed, InputError
@@ -23,7 +23,7 @@ from ghost_ray.jobs import audit
 from ghost_ray.jobs.audit import audit_job
 from ghost_ray.jobs.audit.class_tests import RangeTests, Sampling, test_range
 from ghost_ray.jobs.audit.verdict import PAPER_RATES
-from ghost_ray.store import Piece, Store
+from ghost_ray.store import RowGroups, Store
 
 KINDS = ("normal", "skewed", "bimodal", "constant")
 
@@ -75,7 +75,7 @@ def test_every_cell_is_what_scipy_and_statsmodels_say(tmp_path: Path, store: Sto
     found = cells(tmp_path / "a")
     assert found["class"].tolist() == np.repeat(np.arange(6), 4).tolist()
     assert found["dimension"].tolist() == list(range(4)) * 6
-    parts = [store.read(piece) for piece in store.pieces()]
+    parts = [store.read(groups) for groups in store.row_groups()]
     label, pred = (np.concatenate([getattr(part, name) for part in parts]) for name in ("label", "pred"))
     embedding = np.concatenate([part.embedding for part in parts])
     W, p, degenerate = np.ones(24), np.ones(24), np.ones(24, bool)
@@ -249,10 +249,10 @@ def test_large_classes_are_tested_on_a_sample_that_depends_on_the_keys_alone(
 def _shuffle_rows(store: Store, order: np.ndarray) -> None:
     """The same rows in one unordered file of somebody else's making."""
     forget_digests(store.uri)
-    table = pa.concat_tables([pq.read_table(Path(store.uri) / "rows" / file.name) for file in store.files])
+    table = read_row_files(Path(store.uri) / "rows")
     for file in store.files:
         (Path(store.uri) / "rows" / file.name).unlink()
-    pq.write_table(table.take(pa.array(order)), Path(store.uri) / "rows" / "all.parquet", row_group_size=70)
+    write_row_file(Path(store.uri) / "rows" / "all.arrow", table.take(pa.array(order)), 70)
     path = Path(store.uri) / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["files"]
@@ -270,18 +270,18 @@ def test_a_sample_is_drawn_evenly() -> None:
     assert drawn.std() == pytest.approx(np.sqrt(40 * 0.25 * 0.75), rel=0.1)
 
 
-def stop_after_two(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTests:
+def stop_after_two(class_range: list[RowGroups], store: Store, sampling: Sampling) -> RangeTests:
     """The audit's own task, but from class 4 on every one fails as a system might."""
-    if pieces[0].first_label >= 4:
+    if class_range[0].first_label >= 4:
         raise OSError("the disk is gone")
-    return test_range(pieces, store, sampling)
+    return test_range(class_range, store, sampling)
 
 
-def refuse_tested_classes(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTests:
+def refuse_tested_classes(class_range: list[RowGroups], store: Store, sampling: Sampling) -> RangeTests:
     """The audit's own task, but it fails on classes that an earlier run has tested."""
-    if pieces[0].first_label < 4:
-        raise AssertionError(f"class {pieces[0].first_label} is tested again")
-    return test_range(pieces, store, sampling)
+    if class_range[0].first_label < 4:
+        raise AssertionError(f"class {class_range[0].first_label} is tested again")
+    return test_range(class_range, store, sampling)
 
 
 @pytest.mark.usefixtures("local_ray", "small_ranges")
@@ -323,11 +323,11 @@ def test_what_was_tested_otherwise_is_tested_again(
     assert (tmp_path / "a" / "summary.json").read_bytes() == (tmp_path / "whole" / "summary.json").read_bytes()
 
 
-def die_once(pieces: list[Piece], store: Store, sampling: Sampling) -> RangeTests:
+def die_once(class_range: list[RowGroups], store: Store, sampling: Sampling) -> RangeTests:
     """The audit's own task, but the first worker to take class 2 is killed midway."""
-    found = test_range(pieces, store, sampling)
+    found = test_range(class_range, store, sampling)
     marker = Path(store.uri).parent / "killed"
-    if pieces[0].first_label >= 2 and not marker.exists():
+    if class_range[0].first_label >= 2 and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return found
@@ -378,7 +378,7 @@ def test_a_nan_ends_in_exit_2_naming_file_and_row(
     embedding[77, 2] = np.nan
     pred[77] = 1 if correct else 0
     store = write_store(tmp_path / "s", embedding, label, toy, pred=pred, layout=layout)
-    with pytest.raises(InputError, match=r"rows/part-0000.parquet: row 77 holds a NaN") as refused:
+    with pytest.raises(InputError, match=r"rows/part-0000.arrow: row 77 holds a NaN") as refused:
         run(store, tmp_path / "a")
     assert str(tmp_path / "s") in str(refused.value)
     assert refused.value.exit_code == 2

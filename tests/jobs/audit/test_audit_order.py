@@ -13,7 +13,7 @@ from support.stores import Toy, write_store
 from ghost_ray.config import AuditConfig
 from ghost_ray.errors import InputError
 from ghost_ray.jobs import audit
-from ghost_ray.store import Piece, Store
+from ghost_ray.store import RowGroups, Store
 
 ROWS = [3000, 40, 200, 700]  # of each class; some of them misclassified
 MAX_N = 150
@@ -41,9 +41,9 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     read: dict[str, int] = {}
     original = Store.batches
 
-    def noted(self: Store, piece: Piece, **options: bool) -> Any:
-        read[self.uri] = read.get(self.uri, 0) + piece.rows
-        return original(self, piece, **options)
+    def noted(self: Store, groups: RowGroups, **options: bool) -> Any:
+        read[self.uri] = read.get(self.uri, 0) + groups.rows
+        return original(self, groups, **options)
 
     monkeypatch.setattr(Store, "batches", noted)
     return read
@@ -78,8 +78,8 @@ def test_a_large_class_costs_no_more_than_the_row_groups_of_its_sample(
     from ghost_ray.jobs.audit.class_tests import Sampling, class_samples
 
     store = stores["hash"]
-    pieces = [piece for piece in store.class_pieces(0) if piece.last_label == 0]
-    ((label, total, sample),) = class_samples(store, pieces, Sampling(MAX_N, 0))
+    holding = [groups for groups in store.class_row_groups(0) if groups.last_label == 0]
+    ((label, total, sample),) = class_samples(store, holding, Sampling(MAX_N, 0))
     assert (label, len(sample)) == (0, MAX_N)
     assert total == pytest.approx(0.8 * ROWS[0], rel=0.1)
     assert rows_read[store.uri] == 2 * GROUP  # 150 correct ones are among about 190

@@ -24,7 +24,7 @@ from ghost_ray.gaussians import distance, z_sum
 from ghost_ray.jobs.evaluate import run
 from ghost_ray.jobs.evaluate.batches import BatchReader
 from ghost_ray.jobs.evaluate.result_tables import grids, to_latex, to_markdown
-from ghost_ray.jobs.evaluate.scoring import _score_piece, score_file
+from ghost_ray.jobs.evaluate.scoring import _score_groups, score_file
 from ghost_ray.store import Store
 
 FIELDS = {"auroc", "auoscr", "fpr95", "openood_fpr95", "f_at_c95", "ccr_mean", "ccr_std", "ccr_cv"}
@@ -122,10 +122,10 @@ def test_streamed_fit_equals_fit_in_one_process(
 ) -> None:
     reader = BatchReader.of(Store.open(str(place / "fit")), "fit")
     scorer = scorers.create(method)
-    scorer.fit(lambda: (reader.read(piece)[0] for piece in reader.store.pieces()), reader.head)
+    scorer.fit(lambda: (reader.read(groups)[0] for groups in reader.store.row_groups()), reader.head)
     for name in ("known", "near"):
         tested = BatchReader.of(Store.open(str(place / name)), "known")
-        batches = [tested.read(piece) for piece in tested.store.pieces()]
+        batches = [tested.read(groups) for groups in tested.store.row_groups()]
         table = pq.read_table(everything[1] / "scores" / f"{method}__{name}.parquet")
         np.testing.assert_allclose(
             table["score"].to_numpy(), np.concatenate([scorer.score(batch) for batch, _ in batches]), rtol=1e-9
@@ -137,13 +137,13 @@ def test_ghost_its_variant_and_the_histograms_share_one_reading_of_the_distances
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = BatchReader.of(Store.open(str(place / "fit")), "fit")
-    piece = reader.store.pieces()[0]
-    rows, _ = reader.read(piece)
+    groups = reader.store.row_groups()[0]
+    rows, _ = reader.read(groups)
     methods = {name: scorers.create(name).fit(lambda: [rows]) for name in ("ghost", "ghost-gpd")}
     alone = {name: scorer.score(rows) for name, scorer in methods.items()}
     asked: list[int] = []
     monkeypatch.setattr(distance, "z_sum", lambda *given: asked.append(len(given[0])) or z_sum(*given))
-    part = _score_piece(piece, methods, methods["ghost"].gaussians_, reader)
+    part = _score_groups(groups, methods, methods["ghost"].gaussians_, reader)
     assert asked == [len(rows)]
     for name, scores in alone.items():
         assert part.scores[name].tobytes() == scores.tobytes()

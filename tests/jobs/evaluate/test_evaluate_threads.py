@@ -29,17 +29,17 @@ def test_no_method_needs_ray_for_a_small_store_and_each_set_is_read_once(
     read: list[tuple[str, Any]] = []
     original = BatchReader.read
 
-    def noted(self: BatchReader, piece: Any, **options: bool) -> Any:
-        read.append((self.store.uri, piece))
-        return original(self, piece, **options)
+    def noted(self: BatchReader, groups: Any, **options: bool) -> Any:
+        read.append((self.store.uri, groups))
+        return original(self, groups, **options)
 
     monkeypatch.setattr(BatchReader, "read", noted)
     methods = ["msp", "maxlogit", "energy", "knn", "nnguide", "ghost-full"]
     result = run(settings(place, tmp_path / "e", methods=methods))
     assert result["methods"] == methods
     for name in ("known", "near", "far"):
-        pieces = [piece for uri, piece in read if uri == str(place / name)]
-        assert len(pieces) == len(set(pieces)) > 0
+        parts = [groups for uri, groups in read if uri == str(place / name)]
+        assert len(parts) == len(set(parts)) > 0
 
 
 def test_what_is_fitted_by_class_or_keeps_a_bank_gets_processes_where_there_is_much(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ghost_ray.checks import LabelCounts
-from ghost_ray.jobs.extract.accuracy import accuracy_notes
+from ghost_ray.jobs.extract.commit import accuracy_notes
 
 LABEL = np.repeat(np.arange(1000), 50)
 

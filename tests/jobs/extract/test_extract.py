@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import timm
@@ -26,14 +27,15 @@ from support.pictures import (
     write_odd_but_good,
     write_rotten,
 )
+from support.stores import read_row_file
 from timm.data import create_transform, resolve_model_data_config
 
 from ghost_ray.cli import main
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.files import OutputFolder
-from ghost_ray.jobs.extract import run
-from ghost_ray.jobs.extract.extract_plan import make_plan
+from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract.plan import make_plan
 from ghost_ray.sources import open_source, select
 from ghost_ray.store import Store
 
@@ -49,8 +51,8 @@ def rows_of(uri: Path | str) -> dict[str, tuple[int, int, np.ndarray]]:
     """key → label, prediction, embedding; fails where a key is there twice."""
     store = Store.open(str(uri))
     found: dict[str, tuple[int, int, np.ndarray]] = {}
-    for piece in store.pieces():
-        rows, keys = store.read_keyed(piece)
+    for groups in store.row_groups():
+        rows, keys = store.read_keyed(groups)
         for key, label, pred, vector in zip(keys.to_pylist(), rows.label, rows.pred, rows.embedding, strict=True):
             assert key not in found
             found[key] = int(label), int(pred), vector
@@ -79,6 +81,12 @@ def by_hand(model: torch.nn.Module, files: list[Path]) -> tuple[np.ndarray, np.n
     batch = torch.stack([transform(Image.open(file).convert("RGB")) for file in files])
     embedding = model.forward_head(model.forward_features(batch), pre_logits=True)
     return embedding.numpy(), model(batch).numpy()
+
+
+def _write_seconds(block: Path) -> float:
+    file = pa.ipc.open_file(pa.BufferReader(block.read_bytes()))
+    _, metadata = file.get_batch_with_custom_metadata(file.num_record_batches - 1)
+    return float(json.loads(metadata["facts"])["seconds"]["write"])
 
 
 class ByHand(NamedTuple):
@@ -119,7 +127,7 @@ class EqualsTimm:
         data = folder if kind == "folder" else tmp_path / ("list.txt" if kind == "list" else kind)
         names = KINDS[kind](folder, keys, data)
         settings = {"list": {"root": str(folder.parent)}, "flat": {"unknown": True}}.get(kind, {})
-        result = run(make(tmp_path / "store", data, model=network.name, weights=network.weights, **settings))
+        result = extract(make(tmp_path / "store", data, model=network.name, weights=network.weights, **settings))
         found = {names[name]: row for name, row in rows_of(tmp_path / "store").items()}
         assert sorted(found) == keys
         labels = np.array([-1 if kind == "flat" else CLASSES.index(key.split("/")[0]) for key in keys])
@@ -136,7 +144,7 @@ class EqualsTimm:
         assert result["accuracy"] == (None if kind == "flat" else pytest.approx(accuracy))
 
     def test_what_the_manifest_says(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
-        result = run(make(tmp_path / "store", folder, model="support.networks:gloomy"))
+        result = extract(make(tmp_path / "store", folder, model="support.networks:gloomy"))
         manifest = Store.open(str(tmp_path / "store")).manifest
         assert manifest.class_names == list(CLASSES)
         assert manifest.network.weights_sha256
@@ -149,7 +157,7 @@ class EqualsTimm:
         assert f"the top logit is negative in {len(keys)} of {len(keys)} rows" in note
 
     def test_the_store_holds_nothing_else(self, folder: Path, tmp_path: Path) -> None:
-        assert run(make(tmp_path / "store", folder))["notes"] == []
+        assert extract(make(tmp_path / "store", folder))["notes"] == []
         found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
         rows = {f"store/rows/{file.name}" for file in Store.open(str(tmp_path / "store")).files}
         small = {"manifest.json", "head.safetensors", "failures.parquet", "row_groups.safetensors"}
@@ -169,11 +177,11 @@ class TestOptions:
     @pytest.fixture(scope="class")
     def expected(self, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         out = tmp_path_factory.mktemp("folder") / "store"
-        run(make(out, folder))
+        extract(make(out, folder))
         return rows_of(out)
 
     def test_unknown_labels_everything_so(self, folder: Path, expected: dict[str, Any], tmp_path: Path) -> None:
-        result = run(make(tmp_path / "store", folder, unknown=True))
+        result = extract(make(tmp_path / "store", folder, unknown=True))
         found = rows_of(tmp_path / "store")
         assert {label for label, _, _ in found.values()} == {-1}
         assert result["accuracy"] is None
@@ -182,20 +190,20 @@ class TestOptions:
             np.testing.assert_allclose(vector, expected[key][2], atol=1e-6)
 
     def test_unknowns_are_sampled_by_the_folders_they_are_in(self, folder: Path, tmp_path: Path) -> None:
-        run(make(tmp_path / "store", folder, unknown=True, per_class=2))
+        extract(make(tmp_path / "store", folder, unknown=True, per_class=2))
         found = rows_of(tmp_path / "store")
         assert {label for label, _, _ in found.values()} == {-1}
         assert Counter(key.split("/")[0] for key in found) == dict.fromkeys(CLASSES, 2)
-        chosen = select(open_source(str(folder)).seen.items, per_class=2)["key"].to_pylist()
+        chosen = select(open_source(str(folder)).preview.items, per_class=2)["key"].to_pylist()
         assert sorted(found) == sorted(chosen)
         as_flat(folder, chosen, tmp_path / "flat")
         with pytest.raises(InputError, match="`limit` samples all of them"):
-            run(make(tmp_path / "other", tmp_path / "flat", unknown=True, per_class=2))
+            extract(make(tmp_path / "other", tmp_path / "flat", unknown=True, per_class=2))
 
     def test_per_class_and_restrict(self, folder: Path, expected: dict[str, Any], tmp_path: Path) -> None:
         table = tmp_path / "classes.txt"
         table.write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
-        run(make(tmp_path / "store", folder, per_class=2, classes=str(table), restrict=True))
+        extract(make(tmp_path / "store", folder, per_class=2, classes=str(table), restrict=True))
         found = rows_of(tmp_path / "store")
         store = Store.open(str(tmp_path / "store"))
         assert store.classes == 2
@@ -213,9 +221,9 @@ class TestOptions:
     ) -> None:
         table = tmp_path / "classes.txt"
         table.write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
-        run(make(tmp_path / "store", folder, classes=str(table), restrict=True))
+        extract(make(tmp_path / "store", folder, classes=str(table), restrict=True))
         narrowed = str(tmp_path / "store")
-        run(make(tmp_path / "unknown", folder, unknown=True, restrict_like=narrowed))
+        extract(make(tmp_path / "unknown", folder, unknown=True, restrict_like=narrowed))
         store, unknown = Store.open(narrowed), Store.open(str(tmp_path / "unknown"))
         assert unknown.manifest.network == store.manifest.network
         known = {key: pred for key, (_, pred, _) in rows_of(tmp_path / "store").items()}
@@ -224,7 +232,7 @@ class TestOptions:
 
         every = make(tmp_path / "test", folder, restrict_like=narrowed)
         with pytest.raises(InputError, match="class 0 of the whole head, which was not kept"):
-            run(every)
+            extract(every)
         with pytest.raises(ValueError, match="cannot be used together"):
             make(tmp_path / "test", folder, restrict=True, restrict_like=narrowed)
 
@@ -260,7 +268,7 @@ class TestRottenImages:
         torch.manual_seed(1)
         model = timm.create_model("test_vit", num_classes=3)
         weights = weights_of(model, tmp_path / "w.safetensors")
-        run(make(tmp_path / "store", data, model="test_vit", weights=weights, unknown=True))
+        extract(make(tmp_path / "store", data, model="test_vit", weights=weights, unknown=True))
         found = rows_of(tmp_path / "store")
         expected, _ = by_hand(model, [data / name for name in good])
         np.testing.assert_allclose(np.stack([found[name][2] for name in good]), expected, atol=1e-5, rtol=1e-5)
@@ -273,12 +281,12 @@ class TestRottenImages:
         with pytest.raises(
             GateFailed, match=r"2 of 26 images failed.*`max_failures=0\.05`.*ant/a\.jpg \(decode"
         ) as said:
-            run(make(tmp_path / "store", data, max_failures=0.05))
+            extract(make(tmp_path / "store", data, max_failures=0.05))
         assert said.value.exit_code == 1
         assert not (tmp_path / "store").exists()
         assert set(failures_of(tmp_path / ".store.partial")) == {"ant/a.jpg", "ant/b.jpg"}
         # Nothing was lost: with a larger budget only the commit is left to do.
-        result = run(make(tmp_path / "store", data, max_failures=0.1))
+        result = extract(make(tmp_path / "store", data, max_failures=0.1))
         assert (result["rows"], result["failures"], result["images_per_second"]) == (24, 2, None)
         assert sorted(rows_of(tmp_path / "store")) == keys
 
@@ -291,15 +299,15 @@ class TestRottenImages:
         missing.symlink_to(tmp_path / "elsewhere.jpg")
         config = make(tmp_path / "store", data, max_failures=0)
         with pytest.raises(GateFailed, match="read: does not exist"):
-            run(config)
+            extract(config)
         staging = Path(OutputFolder(config.out, resume=True).staging)
         # The listing sees a broken link without a size; so that the data are the same, it is told what it will see.
         (tmp_path / "elsewhere.jpg").write_bytes(content)
         settings = json.loads((staging / "settings.json").read_text())
         fingerprint = make_plan(config).data.fingerprint
         (staging / "settings.json").write_text(json.dumps({**settings, "data fingerprint": fingerprint}))
-        shutil.rmtree(staging / "parts")
-        run(config)
+        shutil.rmtree(staging / "listings")
+        extract(config)
         assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
         assert failures_of(tmp_path / "store") == {}
 
@@ -309,7 +317,7 @@ class TestRefusedBeforeRay:
 
     def refused(self, tmp_path: Path, data: Path, **settings: Any) -> str:
         with pytest.raises(InputError) as error:
-            run(make(tmp_path / "store", data, **settings))
+            extract(make(tmp_path / "store", data, **settings))
         assert error.value.exit_code == 2
         return str(error.value)
 
@@ -342,21 +350,21 @@ class TestGoingOn:
         with pytest.raises(
             InputError, match=r"`seed` was 0, is 5; `limit`|`limit` was not given, is 3; `seed` was 0, is 5"
         ):
-            run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5))
-        result = run(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5, overwrite=True, max_failures=1.0))
+            extract(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5))
+        result = extract(make(tmp_path / "store", tmp_path / "data", limit=3, seed=5, overwrite=True, max_failures=1.0))
         assert result["rows"] + result["failures"] == 3
 
     def leave_unfinished(self, folder: Path, tmp_path: Path) -> None:
         write_folder(tmp_path / "data", 2)
         (tmp_path / "data" / "ant" / "x.jpg").write_text("no picture")
-        run(make(tmp_path / "store", tmp_path / "data", max_failures=0))
+        extract(make(tmp_path / "store", tmp_path / "data", max_failures=0))
 
     def test_changed_data_is_named(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(GateFailed):
             self.leave_unfinished(folder, tmp_path)
         (tmp_path / "data" / "ant" / "x.jpg").unlink()
         with pytest.raises(InputError, match="data fingerprint was"):
-            run(make(tmp_path / "store", tmp_path / "data"))
+            extract(make(tmp_path / "store", tmp_path / "data"))
 
     def test_a_result_that_was_not_yet_published(
         self, folder: Path, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,8 +372,8 @@ class TestGoingOn:
         with monkeypatch.context() as patch:
             patch.setattr(OutputFolder, "publish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                run(make(tmp_path / "store", folder))
-        assert run(make(tmp_path / "store", folder))["images_per_second"] is None
+                extract(make(tmp_path / "store", folder))
+        assert extract(make(tmp_path / "store", folder))["images_per_second"] is None
         assert sorted(rows_of(tmp_path / "store")) == keys
 
     def test_a_block_cut_short_is_computed_again(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
@@ -373,15 +381,15 @@ class TestGoingOn:
         keys = [*write_folder(data, 8), "ant/x.jpg"]
         (data / "ant" / "x.jpg").write_text("no picture")
         with pytest.raises(GateFailed):
-            run(make(tmp_path / "store", data, max_failures=0))
-        blocks = sorted((tmp_path / ".store.partial" / "blocks").glob("*.parquet"))
+            extract(make(tmp_path / "store", data, max_failures=0))
+        blocks = sorted((tmp_path / ".store.partial" / "blocks").glob("*.arrow"))
         assert len(blocks) > 2
         blocks[0].write_bytes(blocks[0].read_bytes()[:100])
-        lost = pq.read_table(blocks[1], columns=["key"])["key"].to_pylist()
+        lost = read_row_file(blocks[1])["key"].to_pylist()
         blocks[1].unlink()
         assert lost
-        kept = sum(float(pq.read_metadata(block).metadata[b"write_seconds"]) for block in blocks[2:])
-        result = run(make(tmp_path / "store", data, max_failures=0.5, batch_size=2))  # which may differ
+        kept = sum(_write_seconds(block) for block in blocks[2:])
+        result = extract(make(tmp_path / "store", data, max_failures=0.5, batch_size=2))  # which may differ
         assert result["images_per_second"] is not None
         assert result["seconds"]["write"] > round(kept, 3)  # of both runs
         assert Store.open(str(tmp_path / "store")).manifest.batch_size == 2

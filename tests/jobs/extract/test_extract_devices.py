@@ -15,7 +15,7 @@ from support.fault_table import Fault
 from support.job_processes import Ended, run
 from support.pictures import write_folder
 from test_extract import rows_of
-from test_extract_faults import CONTINUES, arguments
+from test_extract_faults import arguments
 
 from ghost_ray.store import Store
 
@@ -75,30 +75,11 @@ def test_out_of_memory(data: Path, address: str, undisturbed: Path, tmp_path: Pa
     fault.ended("it is halved until it fits; the job continues; the same result")
 
 
-@pytest.mark.fault("extract", "one GPU of two is broken")
-def test_one_broken_device(data: Path, address: str, undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
-    ended = extract("one_broken_device", data, tmp_path / "store", address)
-    ended.result()
-    check(tmp_path / "store", undisturbed)
-    fault.ended(CONTINUES)
-
-
-@pytest.mark.fault("extract", "every device is broken")
-def test_every_device_broken(data: Path, address: str, tmp_path: Path, fault: Fault) -> None:
-    ended = extract("one_broken_device", data, tmp_path / "store", address, gpus_per_actor="0")
+@pytest.mark.fault("extract", "a GPU is broken")
+def test_a_broken_device(data: Path, address: str, tmp_path: Path, fault: Fault) -> None:
+    ended = extract("broken_device", data, tmp_path / "store", address)
     check_refused(ended, "CUDA error: an illegal memory access was encountered")
     fault.ended(REFUSED)
-
-
-@pytest.mark.fault("extract", "an image kills the network's process")
-def test_an_image_that_kills(data: Path, address: str, undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
-    out = tmp_path / "store"
-    extract("dies_of_white", data, out, address, max_failures="0.1").result()
-    check(out, undisturbed, without=WHITE)
-    (failure,) = pq.read_table(out / "failures.parquet").to_pylist()
-    assert (failure["key"], failure["stage"]) == (WHITE, "embed")
-    assert "SIGSEGV" in failure["error"]
-    fault.ended("it is found and recorded as a failure; all others are embedded")
 
 
 @pytest.mark.fault("extract", "an image kills the worker that decodes it")
@@ -114,7 +95,25 @@ def test_an_image_that_kills_its_decoder(
     fault.ended("it is found and recorded as a failure; all others are embedded")
 
 
-@pytest.mark.fault("extract", "every image kills the network's process")
+@pytest.mark.fault("extract", "the network's process always dies")
 def test_a_network_that_always_dies(data: Path, address: str, tmp_path: Path, fault: Fault) -> None:
     check_refused(extract("always_dies", data, tmp_path / "store", address), "SIGSEGV")
     fault.ended(REFUSED)
+
+
+@pytest.mark.fault("extract", "the network hangs")
+def test_a_network_that_hangs(data: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GHOST_RAY_FORWARD_SECONDS", "2")
+    words = arguments(data, tmp_path / "store", "support.failing_networks:hangs", actors="1", num_cpus="2")
+    check_refused(run(*words), "a forward pass did not return within 2 s")
+    fault.ended("its process is ended and started again; then exit 1 in one line; finished work is kept")
+
+
+@pytest.mark.fault("extract", "a CPU traps instructions that it announces, in bf16")
+def test_a_trapped_instruction(data: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # that only the network of this test dies of it
+    words = arguments(data, tmp_path / "store", "support.failing_networks:trapped_instruction", precision="bf16")
+    ended = run(*words)
+    check_refused(ended, "SIGILL")
+    assert "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 on all nodes, or use fp32" in ended.errors.splitlines()[-1]
+    fault.ended("exit 1 in one line with the variable to set; finished work is kept")

@@ -30,27 +30,28 @@ RESUMES = "exit 1 in one line; the same command resumes; the same result"
 
 
 def arguments(data: Path | str, out: Path | str, model: str = "support.networks:slow", **options: str) -> list[str]:
-    given = {"data": str(data), "model": model, "out": str(out), "batch-size": str(BATCH), **options}
+    given = {"data": str(data), "model": model, "out": str(out), "batch-size": str(BATCH), "gpus_per_actor": "0"}
+    given |= options
     return ["extract", *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value))]
 
 
 def keys_of(store: Path | str) -> list[str]:
     found = Store.open(str(store))
-    return sorted(key for piece in found.pieces() for key in found.read_small(piece, "key")["key"].to_pylist())
+    return sorted(key for groups in found.row_groups() for key in found.read_small(groups, "key")["key"].to_pylist())
 
 
 def gaussians_of(uri: Path | str) -> Gaussians:
     store = Store.open(str(uri))
     accumulator = Accumulator.empty(store.classes, store.dimensions)
-    for piece in store.pieces():
-        rows = store.read(piece)
+    for groups in store.row_groups():
+        rows = store.read(groups)
         accumulator.update(rows.embedding, rows.label)
     return accumulator.finish()
 
 
 def blocks_done(out: Path) -> int:
-    blocks = (out.parent / f".{out.name}.partial" / "blocks").glob("*.parquet")
-    return sum(path.read_bytes()[-4:] == b"PAR1" for path in blocks)  # whole ones
+    blocks = (out.parent / f".{out.name}.partial" / "blocks").glob("*.arrow")
+    return sum(path.read_bytes()[-6:] == b"ARROW1" for path in blocks)  # whole ones
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def check(out: Path | str, keys: list[str], undisturbed: Gaussians) -> None:
     np.testing.assert_array_max_ulp(found.mean, undisturbed.mean, maxulp=1)
     np.testing.assert_array_max_ulp(found.std, undisturbed.std, maxulp=1)
     if isinstance(out, Path):
-        leftovers = [path for path in out.rglob("*") if path.name in ("blocks", "parts", "settings.json")]
+        leftovers = [path for path in out.rglob("*") if path.name in ("blocks", "listings", "settings.json")]
         assert not leftovers
         assert [path.name for path in out.parent.iterdir()] == [out.name]
 
@@ -123,11 +124,15 @@ def test_local_driver_killed(folder: Path, keys: list[str], undisturbed: Gaussia
 
 
 @pytest.mark.parametrize(
-    ("title", "blocks"),
+    ("title", "network"),
     [
-        pytest.param(EMBED, 2, marks=pytest.mark.fault("extract", "an embedding actor is killed"), id="actor"),
-        # Decoding is far ahead of the actors and soon over.
-        pytest.param(DECODE, 0, marks=pytest.mark.fault("extract", "a worker that decodes is killed"), id="worker"),
+        pytest.param(EMBED, "slow", marks=pytest.mark.fault("extract", "an embedding actor is killed"), id="actor"),
+        pytest.param(
+            DECODE,
+            "slow_to_decode",
+            marks=pytest.mark.fault("extract", "a worker that decodes is killed"),
+            id="worker",
+        ),
     ],
 )
 def test_process_killed(
@@ -138,10 +143,10 @@ def test_process_killed(
     out: Path,
     fault: Fault,
     title: str,
-    blocks: int,
+    network: str,
 ) -> None:
-    running = Job(*arguments(folder, out, actors="2", address=raylets.address))
-    running.until(lambda: blocks_done(out) >= blocks and (out.parent / ".store.partial").exists())
+    running = Job(*arguments(folder, out, f"support.networks:{network}", actors="2", address=raylets.address))
+    running.until(lambda: blocks_done(out) >= 2)
     running.until(lambda: at_work(raylets, title), every=0.001)[0].kill()
     running.wait().result()
     check(out, keys, undisturbed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from support.clusters import counted_gpus, several_raylets
 from support.pictures import write_folder
 from test_extract import make, rows_of
 
-from ghost_ray.config.policies import STREAM_ROUNDS
+from ghost_ray.config.limits import STREAM_ROUNDS
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import pipeline, portions, run, tally
+from ghost_ray.jobs.extract import blocks, extract, run
 
 pytestmark = pytest.mark.slow
 
@@ -49,17 +50,19 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Has each of the next streams end with what a function raises; gives how many portions each was to do."""
-    stream, seen = pipeline.stream, list[int]()
+    """Has each of the next streams end with what a function raises; gives how many groups of shards each was to do."""
+    stream, seen = run.stream_on_ray, list[int]()
 
     def break_with(*failing: Callable[[], None]) -> list[int]:
         left = iter(failing)
 
-        def streaming(plan: Any, todo: Any, *others: Any) -> None:
-            seen.append(len(todo))
-            next(left, lambda: stream(plan, todo, *others))()
+        def streaming(stages: Any, remaining: Any, *others: Any) -> Iterator[Any]:
+            seen.append(len(remaining))
+            if (fail := next(left, None)) is not None:
+                fail()
+            yield from stream(stages, remaining, *others)
 
-        monkeypatch.setattr(pipeline, "stream", streaming)
+        monkeypatch.setattr(run, "stream_on_ray", streaming)
         return seen
 
     return break_with
@@ -70,7 +73,7 @@ def test_what_ray_lost_is_done_in_another_round(
 ) -> None:
     keys = write_folder(tmp_path / "data", 2)
     seen = rounds(lose_an_actor, lose_an_actor)
-    run(make(tmp_path / "store", tmp_path / "data", address=address))
+    extract(make(tmp_path / "store", tmp_path / "data", address=address, gpus_per_actor=0))
     assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
     assert len(seen) == 3
     assert "another round processes the rest" in capsys.readouterr().err
@@ -80,80 +83,58 @@ def test_not_for_ever(address: str, tmp_path: Path, rounds: Callable[..., list[i
     write_folder(tmp_path / "data", 2)
     seen = rounds(*[lose_an_actor] * 2 * STREAM_ROUNDS)
     with pytest.raises(JobFailed, match="finished work is kept; run the same command again"):
-        run(make(tmp_path / "store", tmp_path / "data", address=address))
+        extract(make(tmp_path / "store", tmp_path / "data", address=address, gpus_per_actor=0))
     assert len(seen) == STREAM_ROUNDS
 
 
 def test_a_round_that_made_progress_does_not_count(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More losses than may follow in vain, each after one portion more was done."""
-    monkeypatch.setattr(portions, "_IMAGES", 1)
+    """More losses than may follow in vain, each after one group more was done."""
+    monkeypatch.setattr(blocks, "_GROUP_IMAGES", 1)
     write_folder(tmp_path / "some", 1)
     keys = [f"class-{number:02d}/00000.jpg" for number in range(4 * STREAM_ROUNDS)]
     for key in keys:
         (tmp_path / "data" / key).parent.mkdir(parents=True)
         shutil.copy(tmp_path / "some" / "ant" / "00000.jpg", tmp_path / "data" / key)
-    stream, seen = pipeline.stream, list[int]()
+    stream, seen = run.stream_on_ray, list[int]()
 
-    def one_portion_and_a_loss(plan: Any, todo: Any, *others: Any) -> None:
-        seen.append(len(todo))
-        stream(plan, todo[:1], *others)
+    def one_group_and_a_loss(stages: Any, remaining: Any, *others: Any) -> Iterator[Any]:
+        seen.append(len(remaining))
+        yield from stream(stages, remaining[:1], *others)
         lose_an_actor()
 
-    monkeypatch.setattr(pipeline, "stream", one_portion_and_a_loss)
-    run(make(tmp_path / "store", tmp_path / "data", address=address, unknown=True))
+    monkeypatch.setattr(run, "stream_on_ray", one_group_and_a_loss)
+    extract(make(tmp_path / "store", tmp_path / "data", address=address, gpus_per_actor=0, unknown=True))
     assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
     assert len(seen) > STREAM_ROUNDS
 
 
-def test_a_stream_that_waits_for_a_lost_node_is_ended_and_the_rest_is_done(
+def test_a_lost_node_is_named_and_a_stream_that_waits_says_what_for(
     tmp_path: Path,
     rounds: Callable[..., list[int]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(tally, "LOST_NODE_PATIENCE", 3.0)
-    monkeypatch.setattr(tally, "_SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(run, "_SILENCE_SECONDS", 3.0)
     keys = write_folder(tmp_path / "data", 2)
     with several_raylets(2) as raylets:
 
         def lose_a_node_and_wait() -> None:
             raylets.kill(raylets.nodes[1])
-            time.sleep(300)
+            time.sleep(20)
 
-        seen = rounds(lose_a_node_and_wait)
-        run(make(tmp_path / "store", tmp_path / "data", address=raylets.address))
+        rounds(lose_a_node_and_wait)
+        extract(make(tmp_path / "store", tmp_path / "data", address=raylets.address, gpus_per_actor=0))
     assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
-    assert len(seen) == 2
     said = capsys.readouterr().err
-    for sentence in (
-        "is lost; what it held is computed elsewhere",
-        "had is waited for",
-        "was lost — finished work is kept; another round processes the rest",
-        "0/8 images (0 %), 0.0 images/s, stopped after",
-    ):
-        assert sentence in said
-
-
-def test_the_progress_ends_with_what_was_done_where_its_actor_was_lost(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    keys = write_folder(tmp_path / "data", 3)
-    stream = pipeline.stream
-
-    def lose_the_tally(*given: Any) -> None:
-        stream(*given)
-        ray.kill(given[-1]._tally, no_restart=False)
-
-    monkeypatch.setattr(pipeline, "stream", lose_the_tally)
-    run(make(tmp_path / "store", tmp_path / "data", address=address))
-    assert f"extract: {len(keys)}/{len(keys)} images (100 %)" in capsys.readouterr().err
+    assert "is lost; what it held is computed elsewhere" in said
+    assert re.search(r"no block was finished for \d+ s; Ray reports ", said)
 
 
 def test_not_where_the_same_would_happen_again(address: str, tmp_path: Path, rounds: Callable[..., list[int]]) -> None:
     write_folder(tmp_path / "data", 2)
     seen = rounds(start_in_vain)
     with pytest.raises(JobFailed, match="it cannot begin"):
-        run(make(tmp_path / "store", tmp_path / "data", address=address))
+        extract(make(tmp_path / "store", tmp_path / "data", address=address, gpus_per_actor=0))
     assert len(seen) == 1

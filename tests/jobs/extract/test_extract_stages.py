@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
 
-from ghost_ray.jobs.extract.block_cutter import MAX_BLOCK_ROWS, rows_per_block
-from ghost_ray.jobs.extract.decode_stage import Decode
-from ghost_ray.jobs.extract.embed_stage import Embed
-from ghost_ray.jobs.extract.list_task import list_blocks
-from ghost_ray.jobs.extract.network_process import Embedded
-from ghost_ray.jobs.extract.pixels import split_transform
-from ghost_ray.jobs.extract.write_stage import WriteBlock
+from ghost_ray.jobs.extract.blocks import BlockWriter
+from ghost_ray.jobs.extract.decode import Decode, split_transform
+from ghost_ray.jobs.extract.embed import Embed
+from ghost_ray.jobs.extract.listing import MAX_BLOCK_ROWS, ListTask, rows_per_block
+from ghost_ray.jobs.extract.run import stream_on_ray
 
 
 class TestCuttingTheTransform:
@@ -58,8 +56,8 @@ def test_blocks_are_whole_batches_and_bounded(images: int, batch: int, size: int
         assert rows >= 2 * batch
 
 
-@pytest.mark.parametrize("sent", [list_blocks, Decode, Embed, Embedded, WriteBlock])
-def test_what_workers_are_sent_does_not_import_torch(sent: type) -> None:
-    """Each worker would take seconds and hundreds of megabytes for it, before the first image."""
+@pytest.mark.parametrize("sent", [ListTask, Decode, Embed, BlockWriter, stream_on_ray])
+def test_what_workers_and_the_driver_import_is_free_of_torch(sent: type) -> None:
+    """Each would take seconds and hundreds of megabytes for it, before the first image."""
     look = f"import sys, {sent.__module__}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

@@ -19,8 +19,9 @@ from ghost_ray import registry
 from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed
 from ghost_ray.files import join
 from ghost_ray.files.paths import one_attempt
-from ghost_ray.jobs.extract import extract_job, run
-from ghost_ray.jobs.extract.extract_plan import make_plan
+from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract_job
+from ghost_ray.jobs.extract.plan import make_plan
 from ghost_ray.jobs.refit import run as refit
 from ghost_ray.registry.verifying import STORES
 from ghost_ray.store import Store
@@ -29,7 +30,7 @@ PER_CLASS = 3
 IMAGES = 4 * PER_CLASS
 PATIENCE = 1.5
 TIMES = 20
-# By the name of a source, an object in it: an image or a part.
+# By the name of a source, an object in it: an image or a shard.
 SOURCES = {"folder": "bee/00001.jpg", "shards": "0001.tar", "tables": "0001.parquet", "list.txt": "cat/00002.jpg"}
 
 
@@ -56,7 +57,7 @@ def requests(proxy: tuple[FaultyProxy, ObjectStore], tmp_path_factory: pytest.Te
     asked = {}
     for name in SOURCES:
         before.begin(None)
-        run(make(tmp_path_factory.mktemp("undisturbed") / "store", f"s3://{store.bucket}/{name}", batch_size=64))  # type: ignore[arg-type]
+        extract(make(tmp_path_factory.mktemp("undisturbed") / "store", f"s3://{store.bucket}/{name}", batch_size=64))  # type: ignore[arg-type]
         asked[name] = before.paths
     return asked
 
@@ -77,7 +78,7 @@ def disturbed(
     error = None
     with one_attempt():  # of the client itself, so that a test need not wait for many
         try:
-            result = run(config)
+            result = extract(config)
         except GhostRayError as raised:
             error = raised
         assert fault.hits
@@ -90,7 +91,7 @@ def disturbed(
         assert "\n" not in str(error)
         assert "run the same command again" in str(error)
         proxy.begin(None)
-        assert run(config)["rows"] == IMAGES
+        assert extract(config)["rows"] == IMAGES
 
 
 @pytest.mark.parametrize("scope", ["one", "all"])
@@ -160,21 +161,21 @@ def test_credentials_that_end_midway_end_the_job(
     before.begin(Fault("403", sum(place in path for path in requests[name]) - 1, 3600, place))
     config = make(tmp_path / "store", f"s3://{store.bucket}/{name}", max_failures=1.0)  # type: ignore[arg-type]
     with one_attempt(), pytest.raises(InputError, match=r"access is denied .* check the credentials"):
-        run(config)
+        extract(config)
     before.begin(None)
-    assert run(config)["rows"] == IMAGES
+    assert extract(config)["rows"] == IMAGES
 
 
 @pytest.mark.parametrize("name", ["shards", "tables"])
-def test_a_damaged_part_counts_all_its_images(tmp_path: Path, name: str) -> None:
+def test_a_damaged_shard_counts_all_its_images(tmp_path: Path, name: str) -> None:
     keys = write_folder(tmp_path / "folder", PER_CLASS)
     write, suffix = {"shards": (as_webdataset, "tar"), "tables": (as_parquet, "parquet")}[name]
     write(tmp_path / "folder", keys, tmp_path / name)
     damaged = tmp_path / name / f"0001.{suffix}"
     damaged.write_bytes(b"x" * damaged.stat().st_size)
     with pytest.raises(GateFailed, match=r"[567] of 1[123] images failed, more than `max_failures=0.2` allows"):
-        run(make(tmp_path / "store", tmp_path / name, max_failures=0.2))
-    result = run(make(tmp_path / "store", tmp_path / name, max_failures=0.6))
+        extract(make(tmp_path / "store", tmp_path / name, max_failures=0.2))
+    result = extract(make(tmp_path / "store", tmp_path / name, max_failures=0.6))
     assert result["rows"] == IMAGES // 2
     assert result["failures"] == pytest.approx(IMAGES // 2, abs=1)
     ((key, (stage, error)),) = failures_of(tmp_path / "store").items()

@@ -18,7 +18,7 @@ from torchvision import models
 
 from ghost_ray.cli.commands import COMMANDS
 from ghost_ray.config import ExtractConfig
-from ghost_ray.jobs.extract import run
+from ghost_ray.jobs.extract import extract
 from ghost_ray.store import Store
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
@@ -39,7 +39,7 @@ def test_rows_are_torchvisions_own(tmp_path: Path) -> None:
     model = shaken(models.mobilenet_v3_small())
     own = models.MobileNet_V3_Small_Weights.IMAGENET1K_V1.transforms()
     weights = saved(model, tmp_path / "w.safetensors")
-    run(
+    extract(
         ExtractConfig(
             data=str(tmp_path / "images"),
             model="torchvision:mobilenet_v3_small",
@@ -51,8 +51,8 @@ def test_rows_are_torchvisions_own(tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "store"))
     assert "ImageClassification" in store.manifest.network.preprocessing["transform"]
     model.classifier[3] = torch.nn.Identity()
-    for piece in store.pieces():
-        rows, keys = store.read_keyed(piece)
+    for groups in store.row_groups():
+        rows, keys = store.read_keyed(groups)
         for key, label, vector in zip(keys.to_pylist(), rows.label, rows.embedding, strict=True):
             assert label == WNIDS.index(key.split("/")[0])
             with torch.inference_mode():

@@ -52,7 +52,7 @@ def test_a_head_is_found_under_any_name_among_other_tensors(
     assert head is not None
     np.testing.assert_array_equal(head.weight, arrays.weight)
     np.testing.assert_array_equal(head.bias, arrays.bias)
-    assert not store.read(store.pieces()[0]).has_logits
+    assert not store.read(store.row_groups()[0]).has_logits
 
 
 def test_of_two_that_fit_the_customary_one_is_the_head(tmp_path: Path, arrays: Arrays) -> None:
@@ -85,7 +85,7 @@ def test_a_head_of_another_network_is_noticed_and_the_logits_are_kept(tmp_path: 
     assert "logits do not follow from features and head" in note
     store = Store.open(str(tmp_path / "store"))
     assert store.manifest.notes == [note]
-    assert store.read(store.pieces()[0]).has_logits
+    assert store.read(store.row_groups()[0]).has_logits
 
 
 def test_a_head_of_another_shape_is_refused_with_what_was_found(tmp_path: Path, arrays: Arrays) -> None:

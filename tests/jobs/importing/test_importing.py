@@ -28,7 +28,7 @@ def importing(folder: Path, files: dict[str, str], **changes: object) -> dict[st
 
 def read_all(store: Store) -> dict[str, np.ndarray]:
     """All rows in the order of their keys."""
-    parts = [store.read_keyed(piece) for piece in store.pieces()]
+    parts = [store.read_keyed(groups) for groups in store.row_groups()]
     at = np.concatenate([keys.to_numpy(zero_copy_only=False) for _, keys in parts])
     order = np.argsort(at)
     rows = [rows for rows, _ in parts]

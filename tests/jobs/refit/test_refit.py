@@ -186,7 +186,7 @@ def test_data_that_only_grew_is_extracted_in_part_and_its_statistics_merged(
     store = Store.open(str(root / "work" / "stores" / manifest.stores["fit"]))
     assert store.manifest.model_extra is not None
     assert store.manifest.model_extra["grown_from"] == before.stores["fit"]
-    keys = {key for piece in store.pieces() for key in store.read_small(piece, "key")["key"].to_pylist()}
+    keys = {key for groups in store.row_groups() for key in store.read_small(groups, "key")["key"].to_pylist()}
     assert keys == {path.relative_to(refitted / "train").as_posix() for path in refitted.glob("train/*/*.png")}
     with threads():
         merged, at_once = ghost_ray.load(str(root)).model.gaussians, fit_store(store).finish()

@@ -9,7 +9,7 @@ from support.refits import write_pictures
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.files.manifest import provenance
-from ghost_ray.jobs.extract.extract_plan import list_images, make_plan
+from ghost_ray.jobs.extract.plan import list_images, make_plan
 from ghost_ray.jobs.refit import growth
 from ghost_ray.store import StoreManifest, finish_store
 

@@ -88,7 +88,7 @@ def spoil(world: Path, version: str | None) -> None:
 
 @pytest.mark.fault("registry", "a store that a refit would reuse is damaged")
 def test_a_damaged_store_is_extracted_again(world: Path, refitted: Path, fault: Fault) -> None:
-    rows = next((world / "registry" / "work" / "stores").glob("known-*/rows/*.parquet"))
+    rows = next((world / "registry" / "work" / "stores").glob("known-*/rows/*.arrow"))
     content = bytearray(rows.read_bytes())
     content[100] ^= 1
     rows.write_bytes(content)

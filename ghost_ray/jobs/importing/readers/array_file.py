@@ -13,7 +13,7 @@ import numpy as np
 
 from ghost_ray.errors import GhostRayError, InputError, one_line, redact
 from ghost_ray.files import kind_of
-from ghost_ray.files.contents import DESCRIPTIONS, Content, recognise
+from ghost_ray.files.file_types import DESCRIPTIONS, Content, recognise
 from ghost_ray.jobs.importing.workspace import Workspace
 
 READABLE = ".npy, .npz, .pt, .pth, .safetensors, Parquet or CSV"

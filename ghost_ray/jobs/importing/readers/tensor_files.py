@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ghost_ray.files.contents import recognise
-from ghost_ray.files.torch_files import load_torch_file
+from ghost_ray.files.file_types import load_torch_file, recognise
 from ghost_ray.jobs.importing.readers.array_file import ArrayFile, Entry, reads
 from ghost_ray.jobs.importing.workspace import Workspace
 
