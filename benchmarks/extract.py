@@ -27,10 +27,10 @@ from torch.utils.data import DataLoader
 from ghost_ray.cluster import cluster_cpus, ray_session
 from ghost_ray.config import ExtractConfig
 from ghost_ray.jobs.extract.blocks import block_files, remaining_work
+from ghost_ray.jobs.extract.job import make_stages, stream_on_ray
 from ghost_ray.jobs.extract.listing import rows_per_block
 from ghost_ray.jobs.extract.plan import Plan, make_plan
 from ghost_ray.jobs.extract.pool import plan_pool
-from ghost_ray.jobs.extract.run import make_stages, stream_on_ray
 
 
 def main() -> None:

@@ -37,10 +37,10 @@ from ghost_ray.backbone.devices import LOGICAL_GPUS
 from ghost_ray.cluster.session import prepare_environment
 from ghost_ray.config import ExtractConfig
 from ghost_ray.jobs.extract.blocks import block_names, remaining_work
+from ghost_ray.jobs.extract.job import make_stages, stream_on_ray
 from ghost_ray.jobs.extract.listing import rows_per_block
 from ghost_ray.jobs.extract.plan import Plan, list_images, make_plan
 from ghost_ray.jobs.extract.pool import plan_pool
-from ghost_ray.jobs.extract.run import make_stages, stream_on_ray
 
 REAL_CORES = len(os.sched_getaffinity(0))
 _MACHINE_IMAGES = 24_576  # to see what the real cores can feed

@@ -37,7 +37,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "extract": Command(
         config.ExtractConfig,
-        "ghost_ray.jobs.extract:extract",
+        "ghost_ray.jobs.extract:run",
         "Embed images with a network into a store.",
         "Reads images from a disk or an object store, embeds them on a pool of actors and writes a store. If it is "
         "interrupted, run the same command again to resume.",

@@ -12,7 +12,7 @@ from ghost_ray.errors import one_line
 
 if TYPE_CHECKING:  # the jobs import Ray and torch, which would make every message wait
     from ghost_ray.jobs.evaluate.findings import EvaluateResult
-    from ghost_ray.jobs.extract.run import ExtractResult
+    from ghost_ray.jobs.extract.job import ExtractResult
     from ghost_ray.jobs.importing.import_job import ImportResult
     from ghost_ray.jobs.score import ScoreResult
     from ghost_ray.report import ReportResult

@@ -18,7 +18,7 @@ from ghost_ray.progress import say
 if TYPE_CHECKING:
     from ghost_ray.jobs.audit.audit_job import AuditResult
     from ghost_ray.jobs.evaluate.findings import EvaluateResult
-    from ghost_ray.jobs.extract.run import ExtractResult
+    from ghost_ray.jobs.extract.job import ExtractResult
     from ghost_ray.jobs.fit import FitResult
     from ghost_ray.jobs.study.study_job import StudyResult
 
@@ -69,7 +69,7 @@ def run(config: DemoConfig) -> DemoResult:
         evaluated = os.path.join(out, "evaluation")
         with named_cluster(config):
             extracted = {
-                part: extract.extract(
+                part: extract.run(
                     ExtractConfig(
                         data=os.path.join(images, part),
                         model=NETWORK,

@@ -198,8 +198,8 @@ def _rows_to_score(config: ScoreConfig, model: Model) -> Iterator[Store]:
         yield _open(config.store, "store", model, verify=config.verify)
         return
     from ghost_ray.backbone import name_from_manifest
+    from ghost_ray.jobs.extract.job import extract
     from ghost_ray.jobs.extract.plan import make_plan
-    from ghost_ray.jobs.extract.run import extract
 
     # Beside the result rather than in a local temporary folder: workers on other machines write into it.
     place = beside(config.out, ".store")

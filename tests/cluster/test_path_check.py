@@ -19,8 +19,6 @@ from ghost_ray.errors import InputError
 from ghost_ray.files import OutputFolder, kind_of, output_file, write_bytes
 from ghost_ray.store import Store
 
-CPUS = ("--gpus-per-actor", "0")
-
 
 def test_the_places_of_nested_settings_have_their_whole_names() -> None:
     given = {
@@ -85,7 +83,7 @@ class TestTwoNodes:
 
     def extraction(self, nodes: TwoNodes, **places: object) -> Ended:
         words = [word for name, place in places.items() for word in (f"--{name}", str(place))]
-        return run("extract", *words, "--model", "support.networks:small", *CPUS, "--address", nodes.address)
+        return run("extract", *words, "--model", "support.networks:small", "--address", nodes.address)
 
     @pytest.mark.fault("extract", "a node does not see a local folder or file")
     @pytest.mark.parametrize("name", ["out", "data", "weights"])

@@ -137,7 +137,7 @@ def test_the_scan_sees(source: str, names: list[str]) -> None:
         ("ghost_ray.cli", ["ray", "torch"]),
         ("ghost_ray.cluster.ray_interfaces", ["ray", "torch"]),
         ("ghost_ray.jobs.extract.decode", ["torch"]),
-        ("ghost_ray.jobs.extract.run", ["ray", "torch"]),
+        ("ghost_ray.jobs.extract.job", ["ray", "torch"]),
     ],
 )
 def test_imports_stay_light(module: str, absent: list[str]) -> None:

@@ -224,7 +224,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.pictures import write_folder
 
     from ghost_ray.config import ExtractConfig, FitConfig
-    from ghost_ray.jobs.extract import extract
+    from ghost_ray.jobs.extract import run as extract
     from ghost_ray.jobs.fit import run as fit
 
     place = tmp_path_factory.mktemp("pictured")
@@ -271,7 +271,7 @@ def test_images_of_another_network_are_refused_before_any_is_embedded(
     def never(*_: object) -> None:
         raise AssertionError("images were embedded")
 
-    monkeypatch.setattr("ghost_ray.jobs.extract.run.extract", never)
+    monkeypatch.setattr("ghost_ray.jobs.extract.job.extract", never)
     options = {"data": str(pictured / "images"), "store": None, "network": "support.networks:other"}
     with pytest.raises(InputError, match=r"support.networks:other \(.*support.networks:small \("):
         run(config(pictured, threshold=0.1, out=str(tmp_path / "s.parquet"), **options))
@@ -311,7 +311,7 @@ def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_p
     from ghost_ray import OpenSetClassifier
     from ghost_ray.backbone import load_backbone
     from ghost_ray.config import ExtractConfig, FitConfig
-    from ghost_ray.jobs.extract import extract
+    from ghost_ray.jobs.extract import run as extract
     from ghost_ray.jobs.fit import run as fit
 
     (tmp_path / "classes.txt").write_text("ant 3\nbee 1\ncat -1\ndog -1\n")

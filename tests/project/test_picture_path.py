@@ -14,12 +14,13 @@ import pytest
 from support.pictures import write_folder
 
 from ghost_ray.config import ExtractConfig
-from ghost_ray.jobs.extract import commit, extract, run
+from ghost_ray.jobs.extract import commit, job
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.extract.embed import Embed
 
 ROOT = Path(__file__).parents[2]
 # What serves every step: paths and errors, tasks, and the index of row groups.
-SERVING = {"errors.py", "progress.py", "cluster/tasks.py", "jobs/extract/run.py", "store/row_groups.py"}
+SERVING = {"errors.py", "progress.py", "cluster/tasks.py", "jobs/extract/job.py", "store/row_groups.py"}
 ROOMS = ("jobs/extract", "cluster", "sources", "store", "files", "backbone", "config")
 
 
@@ -62,9 +63,9 @@ class Followed:
 def test_a_picture_passes_the_modules_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_folder(tmp_path / "data", 1)
     followed = Followed()
-    monkeypatch.setattr(run, "_decoded", followed.through(run._decoded))
+    monkeypatch.setattr(job, "_decoded", followed.through(job._decoded))
     monkeypatch.setattr(Embed, "__call__", followed.during(Embed.__call__))
-    monkeypatch.setattr(run, "check_blocks", followed.during(run.check_blocks))
+    monkeypatch.setattr(job, "check_blocks", followed.during(job.check_blocks))
     monkeypatch.setattr(commit, "arrange", followed.during(commit.arrange))
     extract(ExtractConfig(data=str(tmp_path / "data"), out=str(tmp_path / "store"), model="support.networks:small"))
     page = (ROOT / "docs" / "architecture.md").read_text()

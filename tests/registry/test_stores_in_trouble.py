@@ -21,7 +21,7 @@ from ghost_ray.config import ExtractConfig, FitConfig
 from ghost_ray.config.refit_settings import PromoteConfig, RegistryConfig, StatusConfig, VerifyConfig
 from ghost_ray.errors import GhostRayError
 from ghost_ray.jobs import fit
-from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.refit import run as refit
 from ghost_ray.registry import looking, operations
 from ghost_ray.registry.status import status

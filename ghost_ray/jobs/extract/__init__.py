@@ -14,7 +14,7 @@ plan           what there is to do, and every refusal that needs no picture; cen
 preprocessing  a network's transform in two halves, one for decode and one for embed
 pool           how many actors, and what each task reserves
 resume         what an interrupted run left, and whether this run may resume it
-run            the stages as one Ray Data stream, or in threads for a few images; progress comes out of the stream
+job            the stages as one Ray Data stream, or in threads for a few images; progress comes out of the stream
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ghost_ray.config import ExtractConfig
 from ghost_ray.files.file_types import checkpoint_kind
 
 if TYPE_CHECKING:
-    from ghost_ray.jobs.extract.run import ExtractResult
+    from ghost_ray.jobs.extract.job import ExtractResult
 
-__all__ = ["extract"]
+__all__ = ["run"]
 
 
-def extract(config: ExtractConfig) -> ExtractResult:
+def run(config: ExtractConfig) -> ExtractResult:
     """Extract a store; an interrupted run is resumed. Returns what was written.
 
     Raises
@@ -43,6 +43,6 @@ def extract(config: ExtractConfig) -> ExtractResult:
     if config.weights is not None:
         checkpoint_kind(config.weights)  # before torch is imported
     # Here and not above: the decoding workers import this package, and are to be small.
-    from ghost_ray.jobs.extract import run
+    from ghost_ray.jobs.extract.job import extract
 
-    return run.extract(config)
+    return extract(config)

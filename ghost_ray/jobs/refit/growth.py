@@ -35,8 +35,8 @@ def extract_growing(config: ExtractConfig, base: str | None, require: Callable[[
 
     ``require`` may refuse the plan before anything is extracted.
     """
+    from ghost_ray.jobs.extract.job import extract
     from ghost_ray.jobs.extract.plan import list_images, make_plan
-    from ghost_ray.jobs.extract.run import extract
 
     plan = make_plan(config)
     if require is not None:

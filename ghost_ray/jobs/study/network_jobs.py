@@ -87,14 +87,14 @@ class NetworkJobs:
 
     def extract(self, role: str) -> None:
         """Make one store from images."""
-        from ghost_ray.jobs.extract import extract
+        from ghost_ray.jobs.extract import run
 
         say(f"study: {self.name}: extract {role}")
         options = self._data[role].section.model_dump()
         options |= self._network.model_dump(exclude={"stores"}) | self._ray
         if role != FIT and self._narrowed() is not None:
             options |= {"restrict": False, "restrict_like": self.places[FIT]}
-        extract(ExtractConfig(out=self.places[role], unknown=role not in (FIT, KNOWN), **options))
+        run(ExtractConfig(out=self.places[role], unknown=role not in (FIT, KNOWN), **options))
 
     def conclude(self) -> None:
         """Fit, audit and evaluate what has not been yet."""

@@ -21,7 +21,7 @@ from ghost_ray.errors import InputError
 from ghost_ray.files import join
 from ghost_ray.files.json_files import sealed
 from ghost_ray.jobs.evaluate import run
-from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.report import run as report
 
 

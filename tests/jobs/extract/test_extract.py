@@ -34,7 +34,7 @@ from ghost_ray.cli import main
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.files import OutputFolder
-from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.extract.plan import make_plan
 from ghost_ray.sources import open_source, select
 from ghost_ray.store import Store
@@ -111,8 +111,9 @@ class EqualsTimm:
     architecture: str
 
     @pytest.fixture(scope="class")
+    @classmethod
     def network(
-        self, request: pytest.FixtureRequest, folder: Path, keys: list[str], tmp_path_factory: pytest.TempPathFactory
+        cls, request: pytest.FixtureRequest, folder: Path, keys: list[str], tmp_path_factory: pytest.TempPathFactory
     ) -> ByHand:
         torch.manual_seed(1)
         name = request.cls.architecture
@@ -175,7 +176,8 @@ class TestEqualsTimmInThreads(EqualsTimm):
 
 class TestOptions:
     @pytest.fixture(scope="class")
-    def expected(self, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    @classmethod
+    def expected(cls, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         out = tmp_path_factory.mktemp("folder") / "store"
         extract(make(out, folder))
         return rows_of(out)

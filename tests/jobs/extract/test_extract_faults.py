@@ -245,13 +245,15 @@ def test_disk_full(folder: Path, keys: list[str], undisturbed: Gaussians, tmp_pa
 
 class TestObjectStore:
     @pytest.fixture(scope="class")
-    def pictures(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def pictures(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("remote") / "images"
         write_folder(folder, 20)
         return folder
 
     @pytest.fixture(scope="class")
-    def expected(self, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Gaussians:
+    @classmethod
+    def expected(cls, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Gaussians:
         out = tmp_path_factory.mktemp("local") / "store"
         run(*arguments(pictures, out, "support.networks:small")).result()
         return gaussians_of(out)

@@ -17,7 +17,8 @@ from test_extract import make, rows_of
 
 from ghost_ray.config.limits import STREAM_ROUNDS
 from ghost_ray.errors import JobFailed
-from ghost_ray.jobs.extract import blocks, extract, run
+from ghost_ray.jobs.extract import blocks, job
+from ghost_ray.jobs.extract import run as extract
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def address() -> Iterator[str]:
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Has each of the next streams end with what a function raises; gives how many groups of shards each was to do."""
-    stream, seen = run.stream_on_ray, list[int]()
+    stream, seen = job.stream_on_ray, list[int]()
 
     def break_with(*failing: Callable[[], None]) -> list[int]:
         left = iter(failing)
@@ -62,7 +63,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
                 fail()
             yield from stream(stages, remaining, *others)
 
-        monkeypatch.setattr(run, "stream_on_ray", streaming)
+        monkeypatch.setattr(job, "stream_on_ray", streaming)
         return seen
 
     return break_with
@@ -97,14 +98,14 @@ def test_a_round_that_made_progress_does_not_count(
     for key in keys:
         (tmp_path / "data" / key).parent.mkdir(parents=True)
         shutil.copy(tmp_path / "some" / "ant" / "00000.jpg", tmp_path / "data" / key)
-    stream, seen = run.stream_on_ray, list[int]()
+    stream, seen = job.stream_on_ray, list[int]()
 
     def one_group_and_a_loss(stages: Any, remaining: Any, *others: Any) -> Iterator[Any]:
         seen.append(len(remaining))
         yield from stream(stages, remaining[:1], *others)
         lose_an_actor()
 
-    monkeypatch.setattr(run, "stream_on_ray", one_group_and_a_loss)
+    monkeypatch.setattr(job, "stream_on_ray", one_group_and_a_loss)
     extract(make(tmp_path / "store", tmp_path / "data", address=address, gpus_per_actor=0, unknown=True))
     assert sorted(rows_of(tmp_path / "store")) == sorted(keys)
     assert len(seen) > STREAM_ROUNDS
@@ -116,7 +117,7 @@ def test_a_lost_node_is_named_and_a_stream_that_waits_says_what_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(run, "_SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(job, "_SILENCE_SECONDS", 3.0)
     keys = write_folder(tmp_path / "data", 2)
     with several_raylets(2) as raylets:
 

@@ -12,7 +12,8 @@ from support.raw_sources import picture, write_tar
 
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import InputError
-from ghost_ray.jobs.extract import blocks, extract
+from ghost_ray.jobs.extract import blocks
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.sources import fingerprint_of, image_lists, list_all, open_source, select, source
 from ghost_ray.store import Store
 

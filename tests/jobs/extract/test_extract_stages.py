@@ -17,8 +17,8 @@ from timm.data import create_transform, resolve_model_data_config
 from ghost_ray.jobs.extract.blocks import BlockWriter
 from ghost_ray.jobs.extract.decode import Decode, split_transform
 from ghost_ray.jobs.extract.embed import Embed
+from ghost_ray.jobs.extract.job import stream_on_ray
 from ghost_ray.jobs.extract.listing import MAX_BLOCK_ROWS, ListTask, rows_per_block
-from ghost_ray.jobs.extract.run import stream_on_ray
 
 
 class TestCuttingTheTransform:

@@ -19,8 +19,8 @@ from ghost_ray import registry
 from ghost_ray.errors import GateFailed, GhostRayError, InputError, JobFailed
 from ghost_ray.files import join
 from ghost_ray.files.paths import one_attempt
-from ghost_ray.jobs.extract import extract
-from ghost_ray.jobs.extract import run as extract_job
+from ghost_ray.jobs.extract import job as extract_job
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.extract.plan import make_plan
 from ghost_ray.jobs.refit import run as refit
 from ghost_ray.registry.verifying import STORES

@@ -18,7 +18,7 @@ from torchvision import models
 
 from ghost_ray.cli.commands import COMMANDS
 from ghost_ray.config import ExtractConfig
-from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.store import Store
 
 WNIDS = ("n01440764", "n01443537", "n01484850")

@@ -20,8 +20,9 @@ from test_extract import make, rows_of
 from ghost_ray import backbone
 from ghost_ray.cluster import ray_session
 from ghost_ray.config import RayJobConfig
-from ghost_ray.jobs.extract import commit, extract
-from ghost_ray.jobs.extract.run import _needs_ray
+from ghost_ray.jobs.extract import commit
+from ghost_ray.jobs.extract import run as extract
+from ghost_ray.jobs.extract.job import _needs_ray
 from ghost_ray.progress import quietly
 from ghost_ray.sources.tars import TarReader
 from ghost_ray.store import INDEX

@@ -18,7 +18,7 @@ from ghost_ray.cli import main
 from ghost_ray.config import ExtractConfig, build
 from ghost_ray.config.study_settings import StudyConfig
 from ghost_ray.errors import GateFailed, InputError
-from ghost_ray.jobs.extract import extract
+from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.study import run
 
 PAPER = Path(__file__).parents[3] / "deploy" / "paper-study.yaml"

@@ -73,7 +73,7 @@ class ExtractResult(ExtractedStore):
 
 
 def extract(config: ExtractConfig, plan: Plan | None = None) -> ExtractResult:
-    """Do the whole job; see :func:`ghost_ray.jobs.extract.extract`. A given plan may cover a part of the data."""
+    """Do the whole job; see :func:`ghost_ray.jobs.extract.run`. A given plan may cover a part of the data."""
     # A cluster is joined once, and its paths are checked before this run claims its output folder.
     with named_cluster(config):
         planned = plan
