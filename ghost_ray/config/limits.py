@@ -53,14 +53,13 @@ work is kept. The environment variable GHOST_RAY_STORE_PATIENCE sets another num
 
 
 class Stage(StrEnum):
-    """The stages of an image, as named in failures.parquet, in the manifest's seconds and in Ray's metrics."""
+    """The stages of an image, as named in failures.parquet, in the manifest's seconds and in Ray's metrics.
+
+    The listing of a shard reads its images: its seconds count as reading.
+    """
 
     LIST = "list"  # found in a folder, a shard or a list
     READ = "read"
     DECODE = "decode"  # and resized and cropped
     EMBED = "embed"
     WRITE = "write"
-
-
-TIMED_STAGES = (Stage.READ, Stage.DECODE, Stage.EMBED, Stage.WRITE)
-"""The stages whose seconds are added up. The listing of a shard reads its images: that is counted as reading."""
