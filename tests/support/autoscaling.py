@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
 from ray.util import get_node_ip_address
 
@@ -28,6 +27,17 @@ _LISTS = ("cluster_synced_files", "rsync_exclude", "rsync_filter", "initializati
 _LISTS += tuple(f"{who}_{what}" for who in ("head", "worker") for what in ("setup_commands", "start_ray_commands"))
 _EMPTY: dict[str, Any] = {**{name: [] for name in _LISTS}, "auth": {}, "file_mounts": {}, "docker": {}}
 _MARK = "GHOST_RAY_TEST_CLUSTER"
+# For other processes than that of the tests: one that has joined this cluster could not start a Ray with tokens.
+NO_TOKENS = {"RAY_AUTH_MODE": "disabled"}
+_REQUESTS = """
+import json, ray, sys
+from ray.experimental.internal_kv import _internal_kv_get
+ray.init(address=sys.argv[1], log_to_driver=False)
+asked = json.loads(_internal_kv_get("autoscaler_resource_request") or b"[]")
+groups = [group["state"] for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
+report = json.loads(_internal_kv_get("__autoscaling_status") or b"{}").get("load_metrics_report", {})
+print(json.dumps([*asked, *groups, *report.get("resource_demand", []), *report.get("pg_demand", [])]))
+"""
 NOTES = "GHOST_RAY_TEST_NOTES"  # where a network leaves the names of the nodes that it ran on
 
 
@@ -48,16 +58,10 @@ class Scaling:
 
     def requests(self) -> list[Any]:
         """What the autoscaler is still asked for: by request, by placement groups, by what waits for a place."""
-        from ray.experimental.internal_kv import _internal_kv_get
-
-        ray.init(address=self.address, log_to_driver=False)
-        try:
-            asked = json.loads(_internal_kv_get("autoscaler_resource_request") or b"[]")
-            groups = [g for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
-            report = json.loads(_internal_kv_get("__autoscaling_status") or b"{}").get("load_metrics_report", {})
-            return [*asked, *groups, *report.get("resource_demand", []), *report.get("pg_demand", [])]
-        finally:
-            ray.shutdown()
+        command = [sys.executable, "-c", _REQUESTS, self.address]
+        asked = subprocess.run(command, env={**os.environ, **NO_TOKENS}, capture_output=True, text=True, check=True)
+        found: list[Any] = json.loads(asked.stdout.splitlines()[-1])
+        return found
 
 
 def _scales(folder: str) -> bool:
@@ -99,7 +103,7 @@ def scaling_cluster(most_gpu_nodes: int = 2) -> Iterator[Scaling]:
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "RAY_AUTH_MODE": "disabled",
+            **NO_TOKENS,
             "RAY_FAKE_CLUSTER": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "AUTOSCALER_UPDATE_INTERVAL_S": "2",

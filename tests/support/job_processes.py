@@ -35,16 +35,16 @@ class Ended:
 
 
 class Job:
-    """``ghost-ray WORDS --json``, running. Everything it starts carries a mark in its environment."""
+    """``ghost-ray WORDS --json``, running. All it starts has ``variables`` and a mark in its environment."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **variables: str) -> None:
         self._mark = secrets.token_hex(8)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ghost_ray", *words, "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, _MARK: self._mark},
+            env={**os.environ, **variables, _MARK: self._mark},
         )
 
     def running(self) -> bool:
@@ -103,9 +103,9 @@ def environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def run(*words: str) -> Ended:
+def run(*words: str, **variables: str) -> Ended:
     """A job from beginning to end."""
-    return Job(*words).wait()
+    return Job(*words, **variables).wait()
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 120, every: float = 0.05) -> Any:

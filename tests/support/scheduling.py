@@ -1,4 +1,4 @@
-"""Which tests run in parallel under ``pytest -n 3``, and in what order."""
+"""Which tests run in parallel under ``pytest -n 2``, and in what order."""
 
 from __future__ import annotations
 
