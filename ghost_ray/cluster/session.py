@@ -141,18 +141,26 @@ def ray_is_joined() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def run_on_this_node(function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)`` in a worker of the joined Ray on this machine, which ends with it."""
+def begin_on_this_node(function: Callable[..., T], *arguments: Any) -> Callable[[], T]:
+    """Begin ``function(*arguments)`` in a worker of the joined Ray on this machine, which ends with it.
+
+    What is returned waits for the result.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     task = ray.remote(num_cpus=0, max_calls=1, max_retries=TASK_RETRIES)(function)
-    try:
-        found: T = ray.get(task.options(scheduling_strategy=node).remote(*arguments))
-        return found
-    except ray.exceptions.RayTaskError as error:
-        raise _cause(error) from None
+    begun = task.options(scheduling_strategy=node).remote(*arguments)
+
+    def result() -> T:
+        try:
+            found: T = ray.get(begun)
+            return found
+        except ray.exceptions.RayTaskError as error:
+            raise _cause(error) from None
+
+    return result
 
 
 def lost_something(error: BaseException) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ghost_ray.cluster.session import ray_is_joined, run_on_this_node
+from ghost_ray.cluster.session import begin_on_this_node, ray_is_joined
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import InputError, redact
 from ghost_ray.files.manifest import Data, Network
@@ -72,13 +73,15 @@ def _open_network(model: str, weights: str | None) -> NetworkPlan:
     )
 
 
-def open_network(model: str, weights: str | None) -> NetworkPlan:
-    """Build a network and read off what a plan needs.
+def open_network(model: str, weights: str | None) -> Callable[[], NetworkPlan]:
+    """Build a network and read off what a plan needs; what is returned waits for that.
 
-    Where Ray is joined, a worker on this machine does it: the driver of a large job lives long, and without torch and
-    timm it takes half the memory.
+    Where Ray is joined, a worker on this machine does it, while the driver looks at the images: the driver of a large
+    job lives long, and without torch and timm it takes a quarter of the memory.
     """
-    return run_on_this_node(_open_network, model, weights) if ray_is_joined() else _open_network(model, weights)
+    if ray_is_joined():
+        return begin_on_this_node(_open_network, model, weights)
+    return partial(_open_network, model, weights)
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,9 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
     InputError
         For anything in the data, the labels or the network that could not work.
     """
+    opened = open_network(config.model, config.weights)
     source = open_source(config.data, config.format, config.root)
-    network = open_network(config.model, config.weights)
+    network = opened()
     explicit = load_classes(config.classes) if config.classes else None
     groups = group_shards(source)
     sampled = config.limit is not None or config.per_class is not None
