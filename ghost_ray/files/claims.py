@@ -187,7 +187,7 @@ class Lease:
         self._stop.set()
         if self._renewer is not None:
             self._renewer.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, GhostRayError):
             if self._kept:
                 # A delete cannot depend on who holds the lease by then.
                 self.replace({**self._about, "released": _now()})
@@ -216,7 +216,7 @@ class Lease:
     def _renew(self) -> None:
         while not self._stop.wait(RENEW_SECONDS):
             # A renewal that fails is retried; `check` detects if another process took the lease meanwhile.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, GhostRayError):
                 self.replace(self._about)
 
     def replace(self, about: Holder) -> None:

@@ -9,14 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.job_processes import wait_until
 from support.object_stores import object_store_in_environment
 
 from ghost_ray import registry
-from ghost_ray.errors import JobFailed
-from ghost_ray.files import claims, join
+from ghost_ray.errors import JobFailed, Unreachable
+from ghost_ray.files import claims, compare_and_swap, join
 from ghost_ray.files.compare_and_swap import read_snapshot
 
 
@@ -91,6 +92,24 @@ def test_a_living_holder_renews_its_lease(bucket: str, monkeypatch: pytest.Monke
         lock.check()
         with pytest.raises(registry.Busy), registry.hold(root, "refit"):
             pass
+
+
+@pytest.mark.parametrize("error", [OSError("connection refused"), Unreachable("the store cannot be reached")])
+def test_a_lease_outlasts_a_renewal_that_fails(error: Exception, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, renewals = join(bucket, "away"), iter([error])
+
+    def swap(*arguments: Any, **options: Any) -> Any:
+        if (failure := next(renewals, None)) is not None:
+            raise failure
+        return compare_and_swap.swap(*arguments, **options)
+
+    monkeypatch.setattr(claims, "RENEW_SECONDS", 0.05)
+    with registry.hold(root, "refit") as lock:
+        monkeypatch.setattr(claims, "swap", swap)
+        first = read_snapshot(join(root, ".locks", "refit.json"))
+        wait_until(lambda: read_snapshot(join(root, ".locks", "refit.json")) != first)
+        assert next(renewals, None) is None
+        lock.check()
 
 
 def test_who_lost_the_lease_does_not_take_it_back_or_give_it_up(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
