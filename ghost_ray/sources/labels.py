@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -270,8 +271,9 @@ def _no_class(raw: RawLabels, value: str, problem: str, hint: str = "") -> Input
 def load_classes(uri: str) -> dict[str, int]:
     """Read a table of classes.
 
-    A JSON or YAML object name → index, a JSON or YAML list of names in the head's order, or text with a line
-    ``name index`` for each class, or a name alone in the head's order.
+    A JSON or YAML object name → index, or index → name or [id, name] as Hugging Face and Keras write it; a JSON or YAML
+    list of names in the head's order; or text with a line ``name index`` for each class, or a name alone in the head's
+    order.
     """
     filesystem, path = resolve(uri, "classes")
     try:
@@ -295,6 +297,8 @@ def load_classes(uri: str) -> dict[str, int]:
         if len({str(name) for name in table}) != len(table):
             raise InputError("classes", uri, "names a class twice")
         table = {str(name): index for index, name in enumerate(table)}
+    if isinstance(table, dict) and all(_INTEGER.fullmatch(str(key)) for key in table):
+        table = _by_name(table)
     wrong = "expected a table name → index" if not isinstance(table, dict) or not table else ""
     for name, index in table.items() if isinstance(table, dict) else ():
         if not isinstance(index, int) or isinstance(index, bool):
@@ -303,6 +307,16 @@ def load_classes(uri: str) -> dict[str, int]:
     if wrong:
         raise InputError("classes", uri, wrong, "lines `name index`, or JSON or YAML {name: index}")
     return {str(name): index for name, index in table.items()}
+
+
+def _by_name(table: dict[Any, Any]) -> dict[Any, Any]:
+    """A table index → name or names as one name → index, without names that several classes have."""
+    names = {index: value if isinstance(value, list) else [value] for index, value in table.items()}
+    if not all(isinstance(name, str) for each in names.values() for name in each):
+        return table
+    counts = Counter(name for each in names.values() for name in each)
+    # The first name of a class is the one that is shown, and of [id, name] people read the last.
+    return {name: int(index) for index, each in names.items() for name in reversed(each) if counts[name] == 1}
 
 
 def _read(filesystem: fs.FileSystem, path: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from support.raw_sources import PLACES, WNIDS
 
 from ghost_ray.errors import InputError
-from ghost_ray.sources import Preview, Source, load_classes, map_labels
+from ghost_ray.sources import Preview, RawLabels, Source, load_classes, map_labels, match_labels
 from ghost_ray.sources.source import make_items
 
 
@@ -94,11 +95,23 @@ def test_restricted_numbers_the_present_classes() -> None:
         ("a.txt", "cat 0\nbig dog\t1\n"),
         ("a.txt", "cat\nbig dog\n"),
         ("a.csv", "cat,0\nbig dog,1\n"),
+        ("a.json", '{"0": "cat", "1": "big dog"}'),
+        ("a.yaml", "0: cat\n1: big dog\n"),
     ],
 )
 def test_classes_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert load_classes(str(tmp_path / name)) == {"cat": 0, "big dog": 1}
+
+
+def test_of_an_id_and_a_name_both_are_known_and_the_name_is_shown(tmp_path: Path) -> None:
+    words = {"0": ["n02012849", "crane"], "1": ["n03126707", "crane"], "2": ["n01440764", "tench"]}
+    (tmp_path / "a.json").write_text(json.dumps(words))
+    table = load_classes(str(tmp_path / "a.json"))
+    assert table == {"n02012849": 0, "n03126707": 1, "n01440764": 2, "tench": 2}
+    found = match_labels(RawLabels(["n01440764"], "x", numbers_are_indices=False), 3, table)
+    assert found.index == {"n01440764": 2}
+    assert found.class_names == ["n02012849", "n03126707", "tench"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +120,8 @@ def test_classes_files(tmp_path: Path, name: str, text: str) -> None:
         ("a.json", "{"),
         ("a.json", "3"),
         ("a.json", '{"a": "b"}'),
+        ("a.json", '{"0": ["a", 1]}'),
+        ("a.json", '{"0": "a", "1": "a"}'),
         ("a.txt", "a 0\na 1\n"),
         ("a.yaml", "a: [1"),
         ("b", ""),

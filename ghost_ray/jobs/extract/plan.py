@@ -147,10 +147,10 @@ def make_plan(config: ExtractConfig, restrict: Sequence[int] | None = None) -> P
     InputError
         For anything in the data, the labels or the network that could not work.
     """
+    explicit = load_classes(config.classes) if config.classes else None
     opened = open_network(config.model, config.weights)
     source = open_source(config.data, config.format, config.root)
     network = opened()
-    explicit = load_classes(config.classes) if config.classes else None
     groups = group_shards(source)
     sampled = config.limit is not None or config.per_class is not None
     choice = Choice(config.limit, config.per_class, config.seed) if sampled else None
