@@ -229,12 +229,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     place = tmp_path_factory.mktemp("pictured")
     write_folder(place / "images", per_class=5)
-    options = {
-        "data": str(place / "images"),
-        "model": "support.networks:small",
-        "out": str(place / "store"),
-        "actors": "1",
-    }
+    options = {"data": str(place / "images"), "model": "support.networks:small", "out": str(place / "store")}
     extract(ExtractConfig.model_validate(options))
     fit(FitConfig.model_validate({"store": str(place / "store"), "out": str(place / "model")}))
     return place
@@ -315,7 +310,7 @@ def test_model_of_a_narrowed_head_scores_images_and_serves(pictured: Path, tmp_p
     from ghost_ray.jobs.fit import run as fit
 
     (tmp_path / "classes.txt").write_text("ant 3\nbee 1\ncat -1\ndog -1\n")
-    options = {"data": str(pictured / "images"), "model": "support.networks:small", "actors": "1", "restrict": True}
+    options = {"data": str(pictured / "images"), "model": "support.networks:small", "restrict": True}
     options |= {"classes": str(tmp_path / "classes.txt"), "out": str(tmp_path / "store")}
     extract(ExtractConfig.model_validate(options))
     fit(FitConfig.model_validate({"store": str(tmp_path / "store"), "out": str(tmp_path / "model")}))

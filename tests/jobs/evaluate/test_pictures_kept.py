@@ -26,7 +26,7 @@ from ghost_ray.report import run as report
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images of four classes and of none, and stores of them."""
     place = tmp_path_factory.mktemp("world")
     write_folder(place / "images", per_class=6)
@@ -34,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
     for row in range(10):
         Image.new("RGB", (300, 200), (99 + row, 99, 99)).save(place / "grey" / f"{row}.png")
     for name, data in (("known", "images"), ("unknown", "grey")):
-        options = {"data": str(place / data), "model": "support.networks:small", "actors": "1"}
+        options = {"data": str(place / data), "model": "support.networks:small"}
         extract(ExtractConfig(out=str(place / name), unknown=name == "unknown", **options))
     return place
 

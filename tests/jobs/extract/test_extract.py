@@ -121,10 +121,7 @@ class EqualsTimm:
         weights = weights_of(model, tmp_path_factory.mktemp("weights") / "w.safetensors")
         return ByHand(name, weights, *by_hand(model, [folder / key for key in keys]))
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_rows_from_each_kind(
-        self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path
-    ) -> None:
+    def rows_equal(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
         data = folder if kind == "folder" else tmp_path / ("list.txt" if kind == "list" else kind)
         names = KINDS[kind](folder, keys, data)
         settings = {"list": {"root": str(folder.parent)}, "flat": {"unknown": True}}.get(kind, {})
@@ -144,6 +141,25 @@ class EqualsTimm:
         accuracy = (network.logits.argmax(1) == labels).mean()
         assert result["accuracy"] == (None if kind == "flat" else pytest.approx(accuracy))
 
+
+@pytest.mark.usefixtures("local_ray")
+class TestEqualsTimmOnRay(EqualsTimm):
+    architecture = "test_vit"
+
+    @pytest.mark.parametrize("kind", ["folder", "webdataset"])  # images to be read, and those that come with a listing
+    def test_rows(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
+        self.rows_equal(kind, network, folder, keys, tmp_path)
+
+
+class TestEqualsTimmInThreads(EqualsTimm):
+    architecture = "test_convnext"
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_rows(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
+        self.rows_equal(kind, network, folder, keys, tmp_path)
+
+
+class TestStore:
     def test_what_the_manifest_says(self, folder: Path, keys: list[str], tmp_path: Path) -> None:
         result = extract(make(tmp_path / "store", folder, model="support.networks:gloomy"))
         manifest = Store.open(str(tmp_path / "store")).manifest
@@ -163,15 +179,6 @@ class EqualsTimm:
         rows = {f"store/rows/{file.name}" for file in Store.open(str(tmp_path / "store")).files}
         small = {"manifest.json", "head.safetensors", "failures.parquet", "row_groups.safetensors"}
         assert found == {*(f"store/{name}" for name in small), *rows}
-
-
-@pytest.mark.usefixtures("local_ray")
-class TestEqualsTimmOnRay(EqualsTimm):
-    architecture = "test_vit"
-
-
-class TestEqualsTimmInThreads(EqualsTimm):
-    architecture = "test_convnext"
 
 
 class TestOptions:

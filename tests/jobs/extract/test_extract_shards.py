@@ -92,7 +92,3 @@ def test_a_line_that_repeats_far_away_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"names '{keys[0]}' more than once"):
         extract(make(tmp_path / "store", tmp_path / "list.txt", root=str(tmp_path / "data")))
     assert not (tmp_path / "store").exists()
-    (tmp_path / "list.txt").write_text("\n".join(lines))
-    assert extract(make(tmp_path / "store", tmp_path / "list.txt", root=str(tmp_path / "data"), overwrite=True))[
-        "rows"
-    ] == len(keys)

@@ -148,7 +148,7 @@ def test_the_requests_of_a_folder_of_images_are_those_that_reading_it_makes(
         plan: Any = run(config)
         planned = next(part for part in plan["data"] if part["role"] == "fit")
         remote.seen.clear()
-        options = {"data": data, "model": "support.networks:small", "out": str(tmp_path / "store"), "actors": "1"}
+        options = {"data": data, "model": "support.networks:small", "out": str(tmp_path / "store")}
         extract(ExtractConfig.model_validate(options))
         made = [path for _, path in remote.seen if path.count("/") > 2]
         assert planned["images"] == 24
