@@ -29,8 +29,6 @@ class Backbone:
     """A classifier split into body and last linear layer. Made by :func:`load_backbone`."""
 
     name: str  # as the user gave it
-    transform: Transform  # PIL RGB image → tensor [3, H, W]; picklable
-    preprocessing: dict[str, Any]  # the same in words, for the manifest
     input_size: tuple[int, ...]  # (3, H, W)
     device: torch.device
     precision: str
@@ -51,6 +49,29 @@ class Backbone:
         self._layout = torch.channels_last if convolutions > 1 else torch.contiguous_format
         self._body.to(memory_format=self._layout)
         self._run = torch.compile(self._body) if self._compile else self._body
+
+    @property
+    def transform(self) -> Transform:
+        """PIL RGB image → float32 tensor [3, H, W]; picklable."""
+        return self._own_preprocessing[0]
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """The same in words, for the manifest; of an attribute `transform` its repr."""
+        return self._own_preprocessing[1]
+
+    @cached_property
+    def _own_preprocessing(self) -> tuple[Transform, dict[str, Any]]:
+        custom = _own_transform(self._body)
+        if custom is not None:
+            return custom, {"transform": one_line(repr(custom), 1000)}
+        # Imports torchvision, which takes longer than torch; an actor needs none of it.
+        from timm.data.config import resolve_data_config
+        from timm.data.transforms_factory import create_transform
+
+        settings: dict[str, Any] = resolve_data_config(pretrained_cfg=_own_config(self._body))
+        description = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+        return create_transform(**settings, is_training=False), description
 
     @property
     def classes(self) -> int:
@@ -168,16 +189,13 @@ def load_backbone(
     where = _device(device, precision)
     name = model if isinstance(model, str) else type(model).__name__
     module = build(model, weights) if isinstance(model, str) else copy.deepcopy(model).eval().requires_grad_(False)
-    transform, description = _own_preprocessing(module, name)
-    shape = _input_shape(transform, name)
+    shape = _input_shape(module, name)
     module = module.float().to(where)
     # A private generator: loading a network must not change the global random state.
     probe = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
     split = split_head(module, probe, name)
     return Backbone(
         name=name,
-        transform=transform,
-        preprocessing=description,
         input_size=shape,
         device=where,
         precision=precision,
@@ -203,28 +221,28 @@ def _device(device: str | None, precision: str) -> torch.device:
     return where
 
 
-def _own_preprocessing(model: nn.Module, name: str) -> tuple[Transform, dict[str, Any]]:
-    """The transform from an RGB image to the network's input.
-
-    An attribute `transform` of the module wins; otherwise its `pretrained_cfg` or `default_cfg` says what timm's
-    evaluation transform needs.
-
-    Returns
-    -------
-    transform : callable
-        PIL image → float32 tensor [3, H, W].
-    description : dict
-        JSON-able: input_size, mean, std, crop_pct, crop_mode, interpolation; for an own `transform` its repr.
-    """
+def _own_transform(model: nn.Module) -> Transform | None:
     custom = getattr(model, "transform", None)
-    if callable(custom):
-        return custom, {"transform": one_line(repr(custom), 1000)}
-    from timm.data.config import resolve_data_config
-    from timm.data.transforms_factory import create_transform
+    return custom if callable(custom) else None
 
+
+def _own_config(model: nn.Module) -> dict[str, Any] | None:
+    """What timm's evaluation transform needs, where the module says it."""
     config: Any = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     config = config.to_dict() if hasattr(config, "to_dict") else config
-    if not isinstance(config, dict) or "input_size" not in config:
+    return config if isinstance(config, dict) and "input_size" in config else None
+
+
+def _input_shape(model: nn.Module, name: str) -> tuple[int, ...]:
+    """Shape [3, H, W] of the network's input: of what its `transform` returns, or as its configuration says."""
+    custom = _own_transform(model)
+    if custom is not None:
+        made = custom(Image.new("RGB", (320, 240)))
+        if not isinstance(made, torch.Tensor) or made.ndim != 3:
+            raise InputError("model", name, "its transform does not turn an image into a tensor [3, H, W]")
+        return tuple(made.shape)
+    config = _own_config(model)
+    if config is None:
         raise InputError(
             "model",
             name,
@@ -232,17 +250,7 @@ def _own_preprocessing(model: nn.Module, name: str) -> tuple[Transform, dict[str
             "give the module an attribute `transform` (PIL image → tensor) or a dict `pretrained_cfg` with"
             " input_size, mean, std, crop_pct and interpolation",
         )
-    settings: dict[str, Any] = resolve_data_config(pretrained_cfg=config)
-    description = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-    return create_transform(**settings, is_training=False), description
-
-
-def _input_shape(transform: Transform, name: str) -> tuple[int, ...]:
-    """Shape [3, H, W] of the output of `transform`."""
-    made = transform(Image.new("RGB", (320, 240)))
-    if not isinstance(made, torch.Tensor) or made.ndim != 3:
-        raise InputError("model", name, "its transform does not turn an image into a tensor [3, H, W]")
-    return tuple(made.shape)
+    return tuple(config["input_size"])
 
 
 def kept_classes(restrict: Sequence[int], classes: int) -> list[int]:

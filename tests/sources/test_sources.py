@@ -145,7 +145,7 @@ def store() -> Iterator[ObjectStore]:
     store.close()
 
 
-@pytest.mark.parametrize("period", [0, 10])
+@pytest.mark.parametrize("period", [0, 25])
 def test_every_kind_on_an_object_store(tmp_path: Path, store: ObjectStore, period: int) -> None:
     images = images_of(40)
     folder = write_folder(tmp_path / "folder", images)

@@ -8,10 +8,9 @@ import time
 
 import torch
 from PIL import Image
-from timm.data import create_transform
 from torch import nn
 
-from support.networks import Small
+from support.networks import Small, prepared
 
 CUDA_ERROR = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
 FITS = 16  # pictures
@@ -64,7 +63,7 @@ class _TransformDiesOfWhite:
     def __call__(self, picture: Image.Image) -> torch.Tensor:
         if picture.getextrema() == ((255, 255),) * 3:
             _die()
-        return create_transform(**Small.pretrained_cfg)(picture)
+        return prepared(picture)
 
 
 class _DecoderDiesOfWhite(Small):

@@ -276,16 +276,20 @@ def _agree(cut: Preprocessing, transform: Callable[[Pillow.Image], torch.Tensor]
 
 def _candidates(transform: Any, picture: Pillow.Image) -> list[Preprocessing]:
     """Ways to split the transform, the smallest first; the caller checks whether they are right."""
+    steps = list(getattr(transform, "transforms", []))
+    of_weights = type(transform).__name__ == "ImageClassification"  # of torchvision; its module is private
+    if len(steps) < 3 and not of_weights:
+        return []
+    # These take longer to import than torch.
     from timm.data.transforms import MaybeToTensor
     from torchvision import transforms
     from torchvision.transforms.functional import pil_modes_mapping
 
-    if type(transform).__name__ == "ImageClassification":  # of torchvision's weights; its module is private
+    if of_weights:
         size, middle = transform.resize_size[0], transform.crop_size[0]
         crop = ResizeAndCrop(size, pil_modes_mapping[transform.interpolation], middle, middle)
         return [Preprocessing(crop, (middle, middle, 3), tuple(transform.mean), tuple(transform.std))]
-    steps = list(getattr(transform, "transforms", []))
-    if len(steps) < 3 or type(steps[-1]) is not transforms.Normalize:
+    if type(steps[-1]) is not transforms.Normalize:
         return []
     if not isinstance(steps[-2], MaybeToTensor | transforms.ToTensor):
         return []

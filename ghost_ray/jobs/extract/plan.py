@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,9 +78,9 @@ def open_network(model: str, weights: str | None) -> Callable[[], NetworkPlan]:
     """Build a network and read off what a plan needs; what is returned waits for that.
 
     Where Ray is joined, a worker on this machine does it, while the driver looks at the images: the driver of a large
-    job lives long, and without torch and timm it takes a quarter of the memory.
+    job lives long, and without torch and timm it takes a quarter of the memory. A driver that has torch does it itself.
     """
-    if ray_is_joined():
+    if ray_is_joined() and "torch" not in sys.modules:
         return begin_on_this_node(_open_network, model, weights)
     return partial(_open_network, model, weights)
 

@@ -104,13 +104,12 @@ def test_the_scorer_says_whether_it_is_a_rival_and_everything_reads_it_there(tmp
 FAILS = f"{OWN}:Fails"
 
 
-@pytest.mark.parametrize("engine", ["threads", "ray"])
+BROADCAST = (FAILS, "ValueError in own_methods.py, line [0-9]+: operands could not be broadcast together")
+INDEX = (f"{FAILS}:kind=index", "IndexError in own_methods.py, line [0-9]+: index 12 is out of bounds")
+
+
 @pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        (FAILS, "ValueError in own_methods.py, line [0-9]+: operands could not be broadcast together"),
-        (f"{FAILS}:kind=index", "IndexError in own_methods.py, line [0-9]+: index 12 is out of bounds"),
-    ],
+    ("engine", "method", "said"), [("threads", *BROADCAST), ("threads", *INDEX), ("ray", *BROADCAST)]
 )
 def test_a_mistake_in_somebodys_code_is_named_and_its_traceback_shown_on_request(
     place: Path,

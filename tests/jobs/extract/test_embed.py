@@ -106,62 +106,89 @@ def test_an_error_of_the_network_is_one_line(
     assert "\n" not in str(said.value)
 
 
-_PROCESS = """
+# ---- processes that Ray starts for an actor, one after the other
+
+_ACTOR = "the-same-actor"
+_LIFE = """
+import os, signal, sys
+from ghost_ray.jobs.extract.embed import Lives
+lives = Lives(sys.argv[1])
+print(lives.deaths, lives.cause)
+exec(sys.argv[2])
+"""
+_NETWORK = """
 import pickle, sys
 from ghost_ray.jobs.extract import embed
-embed._actor_id = lambda: "the-same-actor"
+embed._actor_id = lambda: sys.argv[1]
+embed.ACTOR_DEATHS = int(sys.argv[2])
 spec, write, block = pickle.load(sys.stdin.buffer)
-print(embed.Embed(spec, write, True)(block).images)
+actor = embed.Embed(spec, write, True)
+print(actor(block).images, actor._lives.deaths)
 """
 
 
-def run_actor(spec: EmbedSpec, folder: Path, block: Block, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """One of the processes that Ray starts for an actor."""
+def run_process(
+    code: str, *words: str, folder: Path, given: bytes = b"", **variables: str
+) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(folder)}
-    given = pickle.dumps((spec, writer(folder / "out"), block))
-    words = [sys.executable, "-c", _PROCESS]
-    return subprocess.run(words, input=given, env=environment | variables, capture_output=True, check=False)
+    command = [sys.executable, "-c", code, _ACTOR, *words]
+    return subprocess.run(command, input=given, env=environment | variables, capture_output=True, check=False)
+
+
+def die(folder: Path, how: str) -> str:
+    """What a process of the actor knows of those before it, which then dies."""
+    return run_process(_LIFE, how, folder=folder).stdout.decode().strip()
 
 
 @pytest.mark.parametrize(
-    ("network", "gpus", "cause", "variables"),
+    ("how", "cause"),
     [
-        pytest.param("always_dies", 0, "the network's process ended with SIGSEGV", {}, id="signal"),
-        pytest.param("broken_device", 1, "the network failed: RuntimeError: CUDA error", {}, id="device"),
-        pytest.param(
-            "hangs", 0, "a forward pass did not return within 1 s", {"GHOST_RAY_FORWARD_SECONDS": "1"}, id="hang"
-        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "the network's process ended with SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGILL)", "the network's process ended with SIGILL"),
+        ("os.abort()", "the network's process ended with SIGABRT"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "the network's process was killed, as when memory runs out"),
+        ("lives.end('the device is broken')", "the device is broken"),
     ],
 )
-def test_processes_that_die_in_a_row_end_the_job_with_the_cause(
-    network: str,
-    gpus: float,
-    cause: str,
-    variables: dict[str, str],
-    pictures: np.ndarray,
-    preprocessing: Preprocessing,
-    tmp_path: Path,
+def test_a_process_knows_how_those_before_it_died(how: str, cause: str, tmp_path: Path) -> None:
+    die(tmp_path, how)
+    assert die(tmp_path, "pass") == f"1 {cause}"
+
+
+def test_deaths_are_counted_until_a_process_ends_by_itself(tmp_path: Path) -> None:
+    counts = [die(tmp_path, how).split()[0] for how in ("os.abort()", "os.abort()", "pass", "pass")]
+    assert counts == ["0", "1", "2", "0"]
+
+
+def run_network(network: str, deaths: int, folder: Path, preprocessing: Preprocessing, block: Block) -> tuple[int, str]:
+    """Exit code and last line of a process that allows so many deaths in a row."""
+    given = pickle.dumps((spec_of(network, preprocessing), writer(folder / "out"), block))
+    ended = run_process(
+        _NETWORK, str(deaths), folder=folder, given=given, GHOST_RAY_FORWARD_SECONDS="1", GHOST_RAY_LOGICAL_GPUS="1"
+    )
+    lines = (ended.stdout + ended.stderr).decode().splitlines()
+    return ended.returncode, lines[-1] if lines else ""
+
+
+def test_a_network_that_hangs_ends_its_process_and_at_last_the_job(
+    pictures: np.ndarray, preprocessing: Preprocessing, tmp_path: Path
 ) -> None:
-    spec = spec_of(f"failing_networks:{network}", preprocessing, gpus=gpus)
-    variables |= {"GHOST_RAY_LOGICAL_GPUS": "1"}
-    for _ in range(ACTOR_DEATHS):
-        ended = run_actor(spec, tmp_path, block_of(pictures), **variables)
-        assert ended.returncode != 0
-        assert b"JobFailed" not in ended.stderr
-    refused = run_actor(spec, tmp_path, block_of(pictures), **variables).stderr.decode()
-    assert f"{cause}" in refused.splitlines()[-1]
-    assert f"{ACTOR_DEATHS} times in a row — finished work is kept" in refused.splitlines()[-1]
+    block = block_of(pictures)
+    code, said = run_network("failing_networks:hangs", 1, tmp_path, preprocessing, block)
+    assert code == 1
+    assert "JobFailed" not in said
+    _, said = run_network("failing_networks:hangs", 1, tmp_path, preprocessing, block)
+    assert "JobFailed" in said
+    assert "a forward pass did not return within 1 s, 1 times in a row — finished work is kept" in said
 
 
 def test_a_block_that_is_computed_forgets_the_deaths_before(
     pictures: np.ndarray, preprocessing: Preprocessing, tmp_path: Path
 ) -> None:
-    block = block_of(pictures)
-    dying, sound = (spec_of(name, preprocessing) for name in ("failing_networks:always_dies", "networks:small"))
-    for spec in [dying] * (ACTOR_DEATHS - 1) + [sound] + [dying] * ACTOR_DEATHS:
-        ended = run_actor(spec, tmp_path, block)
-        assert (ended.returncode == 0) == (spec is sound)
-        assert b"in a row" not in ended.stderr
+    for _ in range(ACTOR_DEATHS - 1):
+        die(tmp_path, "os.abort()")
+    found = run_network("networks:small", ACTOR_DEATHS, tmp_path, preprocessing, block_of(pictures))
+    assert found == (0, "40 0")
 
 
 def test_stats_travel_as_a_row() -> None:

@@ -31,13 +31,15 @@ from support.stores import read_row_file
 from timm.data import create_transform, resolve_model_data_config
 
 from ghost_ray.cli import main
+from ghost_ray.cluster.tasks import threads
 from ghost_ray.config import ExtractConfig
 from ghost_ray.errors import GateFailed, InputError
 from ghost_ray.files import OutputFolder
+from ghost_ray.jobs.extract import job
 from ghost_ray.jobs.extract import run as extract
 from ghost_ray.jobs.extract.plan import make_plan
 from ghost_ray.sources import open_source, select
-from ghost_ray.store import Store
+from ghost_ray.store import INDEX, Store
 
 PER_CLASS = 6
 
@@ -107,8 +109,8 @@ KINDS: dict[str, Callable[[Path, list[str], Path], dict[str, str]]] = {
 }
 
 
-class EqualsTimm:
-    architecture: str
+class TestEqualsTimm:
+    architecture = "test_convnext"
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -121,7 +123,8 @@ class EqualsTimm:
         weights = weights_of(model, tmp_path_factory.mktemp("weights") / "w.safetensors")
         return ByHand(name, weights, *by_hand(model, [folder / key for key in keys]))
 
-    def rows_equal(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_rows(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
         data = folder if kind == "folder" else tmp_path / ("list.txt" if kind == "list" else kind)
         names = KINDS[kind](folder, keys, data)
         settings = {"list": {"root": str(folder.parent)}, "flat": {"unknown": True}}.get(kind, {})
@@ -143,20 +146,18 @@ class EqualsTimm:
 
 
 @pytest.mark.usefixtures("local_ray")
-class TestEqualsTimmOnRay(EqualsTimm):
-    architecture = "test_vit"
-
-    @pytest.mark.parametrize("kind", ["folder", "webdataset"])  # images to be read, and those that come with a listing
-    def test_rows(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
-        self.rows_equal(kind, network, folder, keys, tmp_path)
-
-
-class TestEqualsTimmInThreads(EqualsTimm):
-    architecture = "test_convnext"
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_rows(self, kind: str, network: ByHand, folder: Path, keys: list[str], tmp_path: Path) -> None:
-        self.rows_equal(kind, network, folder, keys, tmp_path)
+@pytest.mark.parametrize("kind", ["folder", "webdataset"])  # images to be read, and those that come with a listing
+def test_on_ray_the_store_has_the_same_bytes_as_in_threads(
+    kind: str, folder: Path, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder if kind == "folder" else tmp_path / kind
+    KINDS[kind](folder, keys, data)
+    extract(make(tmp_path / "ray", data))
+    with threads(2), monkeypatch.context() as patched:
+        patched.setattr(job, "_needs_ray", lambda config: False)
+        extract(make(tmp_path / "threads", data))
+    for name in ("head.safetensors", INDEX, *(f"rows/{file.name}" for file in (tmp_path / "ray" / "rows").iterdir())):
+        assert (tmp_path / "threads" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes(), name
 
 
 class TestStore:
