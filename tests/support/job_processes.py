@@ -55,7 +55,7 @@ class Job:
 
         def met() -> Any:
             found = condition()
-            assert found or self.running(), f"the job ended before: {self.process.communicate()}"
+            assert found or self.running(), f"the job ended before: {self.process.communicate()[1][-2000:]}"
             return found
 
         return wait_until(met, every=every)

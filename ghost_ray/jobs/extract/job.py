@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import gc
 import os
 import pickle
 import re
@@ -242,6 +243,7 @@ def _streamed_on_ray(
     config: ExtractConfig, plan: Plan, remaining: list[Remaining], images: int, staging: str, isolated: bool
 ) -> Stream:
     """The stages on the connected cluster, once it has room for them."""
+    gc.collect()  # a stream that failed may leave cycles that hold its actors, and with them their GPUs
     rows = rows_per_block(images, config.batch_size, plan.preprocessing.bytes, cluster_cpus())
     pool = plan_pool(config, plan, images, rows)
     require_places(config)  # also on nodes that have joined meanwhile
